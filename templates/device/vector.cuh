@@ -1,0 +1,107 @@
+<% include "device/types.cuh" %>
+// Vector access to memory. `load_16` and kin move 16 (8) bytes at an address that is a multiple of 16 (8).
+// `load_floats` and `store_floats` walk rows of either type, 4 or 8 elements a time, in fp32.
+
+// 16 bytes of T: 4 floats or 8 bf16.
+template <typename T>
+struct alignas(16) Pack {
+    static constexpr i32 COUNT = 16 / sizeof(T);
+    T of[COUNT];
+};
+
+struct alignas(16) Words4 {
+    u32 word[4];
+};
+
+struct alignas(8) Words2 {
+    u32 word[2];
+};
+
+#ifndef KERNWRIGHT_EMULATOR
+
+template <typename T>
+__device__ __forceinline__ Words4 load_16(const T* from) {
+    return *reinterpret_cast<const Words4*>(from);
+}
+
+template <typename T>
+__device__ __forceinline__ Words2 load_8(const T* from) {
+    return *reinterpret_cast<const Words2*>(from);
+}
+
+template <typename T>
+__device__ __forceinline__ void store_16(T* to, Words4 value) {
+    *reinterpret_cast<Words4*>(to) = value;
+}
+
+template <typename T>
+__device__ __forceinline__ void store_8(T* to, Words2 value) {
+    *reinterpret_cast<Words2*>(to) = value;
+}
+
+#endif
+
+template <i32 N>
+__device__ __forceinline__ void load_floats(const float* from, float (&to)[N]) {
+    static_assert(N % 4 == 0, "a whole number of 16-byte words");
+#pragma unroll
+    for (i32 part = 0; part < N; part += 4) {
+        const Words4 words = load_16(from + part);
+#pragma unroll
+        for (i32 i = 0; i < 4; ++i) to[part + i] = float_of_bits(words.word[i]);
+    }
+}
+
+template <i32 N>
+__device__ __forceinline__ void load_floats(const bf16* from, float (&to)[N]) {
+    static_assert(N == 4 || N % 8 == 0, "8 bytes or a whole number of 16-byte words");
+    if constexpr (N == 4) {
+        const Words2 words = load_8(from);
+#pragma unroll
+        for (i32 i = 0; i < 2; ++i) {
+            to[2 * i] = unpack_low(words.word[i]);
+            to[2 * i + 1] = unpack_high(words.word[i]);
+        }
+    } else {
+#pragma unroll
+        for (i32 part = 0; part < N; part += 8) {
+            const Words4 words = load_16(from + part);
+#pragma unroll
+            for (i32 i = 0; i < 4; ++i) {
+                to[part + 2 * i] = unpack_low(words.word[i]);
+                to[part + 2 * i + 1] = unpack_high(words.word[i]);
+            }
+        }
+    }
+}
+
+template <i32 N>
+__device__ __forceinline__ void store_floats(float* to, const float (&from)[N]) {
+    static_assert(N % 4 == 0, "a whole number of 16-byte words");
+#pragma unroll
+    for (i32 part = 0; part < N; part += 4) {
+        Words4 words;
+#pragma unroll
+        for (i32 i = 0; i < 4; ++i) words.word[i] = bits_of_float(from[part + i]);
+        store_16(to + part, words);
+    }
+}
+
+template <i32 N>
+__device__ __forceinline__ void store_floats(bf16* to, const float (&from)[N]) {
+    static_assert(N == 4 || N % 8 == 0, "8 bytes or a whole number of 16-byte words");
+    if constexpr (N == 4) {
+        Words2 words;
+#pragma unroll
+        for (i32 i = 0; i < 2; ++i) words.word[i] = pack_bf16(from[2 * i], from[2 * i + 1]);
+        store_8(to, words);
+    } else {
+#pragma unroll
+        for (i32 part = 0; part < N; part += 8) {
+            Words4 words;
+#pragma unroll
+            for (i32 i = 0; i < 4; ++i) words.word[i] = pack_bf16(from[part + 2 * i], from[part + 2 * i + 1]);
+            store_16(to + part, words);
+        }
+    }
+}
