@@ -1,1 +1,83 @@
-//! To be filled.
+//! The derive macro of Kernwright.
+//!
+//! In: a struct with attributes. Out: the constants of `kernwright::Model`, and copies of the generated kernels below
+//! target/. Must not know field names: the Shape knows them.
+
+use kernwright_codegen::declaration::Declaration;
+use kernwright_codegen::generate::{Generated, declared};
+use kernwright_codegen::target_dir::Whereabouts;
+use kernwright_codegen::tokens;
+use kernwright_codegen::write::{Owner, write};
+use kernwright_plan::shape::Shape;
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use std::env;
+use std::path::PathBuf;
+use syn::{DeriveInput, parse_macro_input};
+
+/// Declares a model; the attributes are described in `docs/attribute.md`.
+#[proc_macro_derive(Transformer, attributes(model, attention, feed_forward, target))]
+pub fn derive_transformer(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    let (declaration, places) = tokens::read(&input);
+    let overriding = env::var("KERNWRIGHT_TARGETS").ok();
+    let expanded = match declared(&declaration, overriding.as_deref()) {
+        Ok((shape, all)) => {
+            write_copies(&declaration, &shape, &all, input.ident.span());
+            model(&input, &declaration.name, &shape.text(), &all)
+        }
+        Err(problems) => {
+            let errors = places.errors(&problems).map(|error| error.to_compile_error());
+            // Without it, every use of the model would be an error too, and bury these.
+            let stub = model(&input, &declaration.name, "", &[]);
+            quote!(#errors #stub)
+        }
+    };
+    expanded.into()
+}
+
+/// The constants. Text that several GPUs share is there once.
+fn model(input: &DeriveInput, name: &str, shape: &str, all: &[Generated]) -> TokenStream {
+    let mut texts: Vec<&str> = all.iter().map(|one| one.text.as_str()).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    let sources = all.iter().map(|Generated { arch, kernel, text, .. }| {
+        let arch = arch.name;
+        let index = texts.partition_point(|other| *other < text.as_str());
+        quote!(::kernwright::Source { arch: #arch, kernel: #kernel, text: TEXTS[#index] })
+    });
+    let ident = &input.ident;
+    let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
+    quote! {
+        const _: () = {
+            // Cargo compiles the crate again when the variable changes.
+            const _: ::core::option::Option<&str> = ::core::option_env!("KERNWRIGHT_TARGETS");
+            const TEXTS: &[&str] = &[#(#texts),*];
+            #[automatically_derived]
+            impl #impl_generics ::kernwright::Model for #ident #type_generics #where_clause {
+                const NAME: &'static str = #name;
+                const SHAPE: &'static str = #shape;
+                const SOURCES: &'static [::kernwright::Source] = &[#(#sources),*];
+            }
+        };
+    }
+}
+
+/// Copies to read. A failure is nobody's error: the text that counts is in the constants.
+fn write_copies(declaration: &Declaration, shape: &Shape, all: &[Generated], at: Span) {
+    let is_editor = env::current_exe().is_ok_and(|exe| exe.to_string_lossy().contains("rust-analyzer"));
+    let target_dir = Whereabouts::of_this_process().target_dir();
+    let (false, Some(target_dir), Ok(package)) = (is_editor, target_dir, env::var("CARGO_PKG_NAME")) else {
+        return;
+    };
+    let owner = Owner { package, model: declaration.name.clone(), source: source_of(at) };
+    let _ = write(&target_dir, &owner, shape, all);
+}
+
+/// The file of a span, relative to its package, as a build script would name it.
+fn source_of(at: Span) -> String {
+    let file = at.local_file().unwrap_or_else(|| PathBuf::from(at.file()));
+    let file = env::current_dir().map(|folder| folder.join(&file)).unwrap_or(file);
+    let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+    file.strip_prefix(package).unwrap_or(&file).to_string_lossy().replace('\\', "/")
+}

@@ -1,0 +1,104 @@
+//! What every front end hands over: the fields of one declaration, and what it could not read itself.
+//!
+//! In: fields and mistakes of form. Out: a Shape, or all mistakes of form and meaning together. Must not know any
+//! field name.
+
+use kernwright_plan::field::{Field, Problem};
+use kernwright_plan::shape::{self, Shape};
+
+/// The sections of a declaration: the helper attributes of the derive, the tables of a TOML file.
+pub const SECTIONS: &[&str] = &["model", "attention", "feed_forward", "target"];
+
+/// The fields of one declared model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Declaration {
+    /// The name of the struct.
+    pub name: String,
+    /// Every field, in the order of the text.
+    pub fields: Vec<Field>,
+    /// Mistakes of form: a value that is missing, a comma, a bracket. The field at fault, if its name is known, is in
+    /// `fields` too, at the place of its problem, so that nobody calls it missing.
+    pub problems: Vec<Problem>,
+}
+
+impl Declaration {
+    /// The Shape it declares.
+    ///
+    /// # Errors
+    /// Every mistake, in the order of the text. Where the form is wrong, what the value would mean is not judged.
+    pub fn shape(&self) -> Result<Shape, Vec<Problem>> {
+        let result = shape::parse(&self.fields);
+        if self.problems.is_empty() {
+            return result;
+        }
+        let mut problems = self.problems.clone();
+        for problem in result.err().unwrap_or_default() {
+            let is_known = self.problems.iter().any(|known| known.at.is_some() && known.at == problem.at);
+            if !is_known {
+                problems.push(problem);
+            }
+        }
+        problems.sort_by_key(|problem| problem.at.map_or(usize::MAX, |place| place.0));
+        Err(problems)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernwright_plan::arch;
+    use kernwright_plan::ops::activation::ActivationKind;
+    use kernwright_plan::shape::{FIELDS, Kind};
+
+    #[test]
+    fn every_field_lies_in_a_known_section() {
+        for row in FIELDS {
+            let section = row.path.split('.').next().unwrap_or_default();
+            assert!(SECTIONS.contains(&section), "{}", row.path);
+        }
+    }
+
+    /// The text of `docs/attribute.md` is written by hand; the table decides.
+    #[test]
+    fn the_documentation_has_every_field_with_its_default() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/attribute.md");
+        let Ok(text) = std::fs::read_to_string(path) else {
+            return; // Packaged without the repository.
+        };
+        let rows_of = |section: &str| {
+            let start = text.find(&format!("### `#[{section}(...)]`")).expect("the section has a heading");
+            let rest = &text[start + 3..];
+            rest[..rest.find("\n#").unwrap_or(rest.len())].to_owned()
+        };
+        for row in FIELDS {
+            let (section, key) = row.path.split_once('.').expect("a path has a section");
+            let rows = rows_of(section);
+            let line = rows.lines().find(|line| line.starts_with(&format!("| `{key}` |")));
+            let line = line.unwrap_or_else(|| panic!("`{}` is not documented", row.path));
+            assert!(line.ends_with("| yes |"), "`{}` is parsed: {line}", row.path);
+            let cells: Vec<_> = line.split('|').map(str::trim).collect();
+            let is_same = match row.kind {
+                Kind::Flag => cells[2] == "flag",
+                Kind::Choice(words) => words().iter().all(|word| cells[2].contains(&format!("`{word}`"))),
+                Kind::Count { .. } | Kind::Real { .. } => cells[2] == row.allowed(),
+            };
+            assert!(is_same, "`{}` takes {}: {line}", row.path, row.allowed());
+            let default = match (row.default, row.kind) {
+                (None, _) => "-",
+                (Some(default), Kind::Flag) if default.starts_with("absent") => "off",
+                (Some(default), _) => default,
+            };
+            let plain = |text: &str| text.replace(['`', '_'], "");
+            assert_eq!(plain(cells[3]), plain(default), "default of `{}`: {line}", row.path);
+        }
+        for kind in ActivationKind::ALL {
+            assert!(rows_of("feed_forward").contains(&format!("`{}`", kind.name())), "{}", kind.name());
+        }
+        for arch in arch::ALL {
+            assert!(rows_of("target").contains(&format!("`{}`", arch.name)), "{}", arch.name);
+        }
+        for section in SECTIONS {
+            assert!(!rows_of(section).is_empty());
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A Shape becomes CUDA text: every kernel any run of it may choose, for each target.
+//!
+//! In: a Shape and its targets. Out: [`Generated`] kernels. Must not know files or the environment.
+
+use crate::declaration::Declaration;
+use crate::render::{RenderError, render};
+use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::field::Problem;
+use kernwright_plan::shape::Shape;
+use kernwright_plan::spec::KernelSpec;
+use std::collections::HashMap;
+
+/// The text of one kernel for one GPU.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// The GPU.
+    pub arch: &'static Arch,
+    /// The kernel's name, `KernelSpec::name`.
+    pub kernel: String,
+    /// What it was rendered from.
+    pub spec: KernelSpec,
+    /// CUDA C++.
+    pub text: String,
+}
+
+/// Why there is no text. Each is a bug in Kernwright, not in the declaration.
+#[derive(Debug, thiserror::Error)]
+pub enum GenerateError {
+    /// The template and the spec disagree.
+    #[error("cannot generate `{kernel}` for `{arch}`")]
+    Render {
+        /// The kernel's name.
+        kernel: String,
+        /// The GPU's name.
+        arch: &'static str,
+        /// What the renderer says.
+        source: Box<RenderError>,
+    },
+    /// A name does not spell everything that its spec holds.
+    #[error("two different kernels for `{arch}` are both named `{kernel}`")]
+    SameName {
+        /// The name.
+        kernel: String,
+        /// The GPU's name.
+        arch: &'static str,
+    },
+}
+
+/// Everything a declaration asks for: what the derive and the build script both start from. `overriding` is the
+/// content of `KERNWRIGHT_TARGETS`.
+///
+/// # Errors
+/// Every mistake of the declaration; or what is wrong with the targets or the templates, at no place of it.
+pub fn declared(
+    declaration: &Declaration,
+    overriding: Option<&str>,
+) -> Result<(Shape, Vec<Generated>), Vec<Problem>> {
+    let nowhere = |message| vec![Problem { at: None, message }];
+    let shape = declaration.shape()?;
+    let targets = targets(&shape, overriding).map_err(nowhere)?;
+    match generate(&shape, &targets) {
+        Ok(all) => Ok((shape, all)),
+        Err(error) => Err(nowhere(chain(&error))),
+    }
+}
+
+/// An error and its causes, in one text.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// The GPUs to generate for: those in `overriding` (the content of `KERNWRIGHT_TARGETS`: names between commas or
+/// spaces) if it names any, else those the Shape declares, else all.
+///
+/// # Errors
+/// A line on the names nobody knows, with those that are allowed.
+pub fn targets(shape: &Shape, overriding: Option<&str>) -> Result<Vec<&'static Arch>, String> {
+    let names: Vec<&str> = overriding
+        .unwrap_or_default()
+        .split(|sign: char| sign == ',' || sign.is_whitespace())
+        .filter(|name| !name.is_empty())
+        .collect();
+    let unknown: Vec<_> =
+        names.iter().filter(|name| arch::find(name).is_none()).map(|name| format!("`{name}`")).collect();
+    if !unknown.is_empty() {
+        let unknown = unknown.join(", ");
+        return Err(format!("KERNWRIGHT_TARGETS: not a known GPU: {unknown}, allowed are {}", arch::names()));
+    }
+    let mut targets: Vec<&'static Arch> = Vec::new();
+    for arch in names.into_iter().filter_map(arch::find) {
+        if !targets.contains(&arch) {
+            targets.push(arch);
+        }
+    }
+    if targets.is_empty() {
+        targets.clone_from(&shape.targets);
+    }
+    if targets.is_empty() {
+        targets.extend(arch::ALL);
+    }
+    Ok(targets)
+}
+
+/// Every kernel of `shape` for each of `targets`, each once per target, in the order of the plan.
+///
+/// # Errors
+/// The first kernel that cannot be rendered.
+pub fn generate(shape: &Shape, targets: &[&'static Arch]) -> Result<Vec<Generated>, GenerateError> {
+    let mut all = Vec::new();
+    for &arch in targets {
+        let mut seen: HashMap<String, KernelSpec> = HashMap::new();
+        for spec in kernwright_plan::kernels(shape, arch) {
+            let kernel = spec.name();
+            match seen.get(&kernel) {
+                Some(earlier) if *earlier == spec => continue,
+                Some(_) => return Err(GenerateError::SameName { kernel, arch: arch.name }),
+                None => {}
+            }
+            let text = render(&spec, arch).map_err(|error| GenerateError::Render {
+                kernel: kernel.clone(),
+                arch: arch.name,
+                source: Box::new(error),
+            })?;
+            seen.insert(kernel.clone(), spec.clone());
+            all.push(Generated { arch, kernel, spec, text });
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernwright_plan::shape::presets;
+    use std::collections::HashSet;
+
+    fn tiny() -> Shape {
+        presets::find("tiny").expect("tiny is a preset").shape()
+    }
+
+    fn names(targets: &[&Arch]) -> Vec<&'static str> {
+        targets.iter().map(|arch| arch.name).collect()
+    }
+
+    #[test]
+    fn targets_are_overridden_then_declared_then_all() {
+        let mut shape = tiny();
+        assert_eq!(targets(&shape, None).expect("all").len(), arch::ALL.len());
+        shape.targets = vec![&arch::ALL[1]];
+        assert_eq!(names(&targets(&shape, Some(" , ")).expect("declared")), [arch::ALL[1].name]);
+        let overridden = targets(&shape, Some("sm_90a, sm_80 sm_90a")).expect("overridden");
+        assert_eq!(names(&overridden), ["sm_90a", "sm_80"]);
+        let error = targets(&shape, Some("sm_90a,sm_91,sm_5")).expect_err("two are unknown");
+        assert_eq!(
+            error,
+            format!("KERNWRIGHT_TARGETS: not a known GPU: `sm_91`, `sm_5`, allowed are {}", arch::names())
+        );
+    }
+
+    #[test]
+    fn each_kernel_of_each_preset_is_generated_once_per_target() {
+        let targets: Vec<_> = arch::ALL.iter().collect();
+        for preset in presets::ALL {
+            let all =
+                generate(&preset.shape(), &targets).unwrap_or_else(|e| panic!("{}: {e:?}", preset.name));
+            let keys: HashSet<_> = all.iter().map(|one| (one.arch.name, &one.kernel)).collect();
+            assert_eq!(keys.len(), all.len(), "{}", preset.name);
+            assert!(targets.iter().all(|arch| keys.iter().any(|(name, _)| *name == arch.name)));
+            assert!(all.iter().all(|one| !one.text.is_empty()));
+        }
+    }
+}

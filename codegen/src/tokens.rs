@@ -1,0 +1,300 @@
+//! The front end of the derive and of the build script: attributes, as syn reads them, become fields.
+//!
+//! In: a struct. Out: a [`Declaration`] and the tokens of each [`Place`], to point at mistakes. Must not know any
+//! field name: `name`, `name(...)`, `name = value` and `name = word(...)` are all there is.
+
+use crate::declaration::{Declaration, SECTIONS};
+use kernwright_plan::field::{Field, Place, Problem, Value};
+use proc_macro2::{Delimiter, Group, Ident, Literal, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::ext::IdentExt as _;
+use syn::{Attribute, Data, DeriveInput, Lit, Meta};
+
+/// The tokens of each place that was given out; the first are the struct's name.
+#[derive(Clone, Debug)]
+pub struct Places(Vec<TokenStream>);
+
+impl Places {
+    /// A problem as an error at its tokens; at the struct's name if something is missing altogether.
+    #[must_use]
+    pub fn error(&self, problem: &Problem) -> syn::Error {
+        let tokens = problem.at.and_then(|Place(at)| self.0.get(at)).or_else(|| self.0.first());
+        syn::Error::new_spanned(tokens, &problem.message)
+    }
+
+    /// All problems as one error, which reports each at its tokens; `None` if there are none.
+    #[must_use]
+    pub fn errors(&self, problems: &[Problem]) -> Option<syn::Error> {
+        problems.iter().map(|problem| self.error(problem)).reduce(|mut all, error| {
+            all.combine(error);
+            all
+        })
+    }
+}
+
+/// Reads the attributes of one struct.
+#[must_use]
+pub fn read(input: &DeriveInput) -> (Declaration, Places) {
+    let name = input.ident.unraw().to_string();
+    let mut reader =
+        Reader { declaration: Declaration { name, ..Declaration::default() }, places: Vec::new() };
+    reader.place(&input.ident);
+    reader.item_kind(input);
+    for attribute in &input.attrs {
+        reader.section(attribute);
+    }
+    (reader.declaration, Places(reader.places))
+}
+
+/// The section an attribute opens, if it is one of ours.
+fn section_name(attribute: &Attribute) -> Option<&'static str> {
+    SECTIONS.iter().copied().find(|section| attribute.path().is_ident(section))
+}
+
+struct Reader {
+    declaration: Declaration,
+    places: Vec<TokenStream>,
+}
+
+impl Reader {
+    fn place(&mut self, tokens: impl ToTokens) -> Place {
+        self.places.push(tokens.into_token_stream());
+        Place(self.places.len() - 1)
+    }
+
+    fn problem(&mut self, tokens: impl ToTokens, message: impl Into<String>) -> Place {
+        let at = self.place(tokens);
+        self.declaration.problems.push(Problem { at: Some(at), message: message.into() });
+        at
+    }
+
+    fn field(&mut self, path: &str, value: Value, at: Place, value_at: Place) {
+        self.declaration.fields.push(Field { path: path.to_owned(), value, at, value_at });
+    }
+
+    /// A field whose name is known and whose form is wrong.
+    fn broken(&mut self, path: &str, tokens: impl ToTokens, message: impl Into<String>) {
+        let at = self.problem(tokens, message);
+        self.field(path, Value::Text(String::new()), at, at);
+    }
+
+    /// Only a struct without parameters is a model.
+    fn item_kind(&mut self, input: &DeriveInput) {
+        let fields = match &input.data {
+            Data::Struct(data) => Some(&data.fields),
+            Data::Enum(data) => {
+                self.problem(data.enum_token, "a model is declared on a `struct`, found an `enum`");
+                None
+            }
+            Data::Union(data) => {
+                self.problem(data.union_token, "a model is declared on a `struct`, found a `union`");
+                None
+            }
+        };
+        if !input.generics.params.is_empty() {
+            let message = "a model takes no generic parameters: every size is a literal in its attributes";
+            self.problem(&input.generics.params, message);
+        }
+        for attribute in fields.into_iter().flatten().flat_map(|field| &field.attrs) {
+            if let Some(section) = section_name(attribute) {
+                let message = format!("`#[{section}(...)]` belongs on the struct, not on one of its fields");
+                self.problem(attribute.path(), message);
+            }
+        }
+    }
+
+    fn section(&mut self, attribute: &Attribute) {
+        let Some(section) = section_name(attribute) else { return };
+        let path = attribute.path();
+        if self.declaration.fields.iter().any(|field| field.path == section) {
+            let message = format!("`#[{section}(...)]` is written twice: put all its fields in one");
+            self.problem(path, message);
+        } else {
+            let at = match &attribute.meta {
+                Meta::Path(_) => self.place(path),
+                Meta::List(list) if matches!(list.delimiter, syn::MacroDelimiter::Paren(_)) => {
+                    self.place(path)
+                }
+                other => self.problem(other, format!("expected `#[{section}(...)]`")),
+            };
+            self.field(section, Value::Flag, at, at);
+        }
+        if let Meta::List(list) = &attribute.meta {
+            self.items(section, list.tokens.clone());
+        }
+    }
+
+    /// Items between commas, below `parent`.
+    fn items(&mut self, parent: &str, stream: TokenStream) {
+        let tokens = without_invisible_groups(stream);
+        let mut rest = &tokens[..];
+        while !rest.is_empty() {
+            let end = rest.iter().position(|token| is_punct(token, ',')).unwrap_or(rest.len());
+            if end == 0 {
+                self.problem(&rest[0], "expected a name, found `,`");
+            } else {
+                self.item(parent, &rest[..end]);
+            }
+            rest = rest.get(end + 1..).unwrap_or_default();
+        }
+    }
+
+    fn item(&mut self, parent: &str, item: &[TokenTree]) {
+        let Some((TokenTree::Ident(name), rest)) = item.split_first() else {
+            self.problem(stream(item), format!("expected a name, found `{}`", stream(item)));
+            return;
+        };
+        let path = format!("{parent}.{}", name.unraw());
+        match rest {
+            [] => self.flag(&path, name),
+            [TokenTree::Group(group), rest @ ..] if group.delimiter() == Delimiter::Parenthesis => {
+                self.flag(&path, name);
+                self.items(&path, group.stream());
+                self.missing_comma(parent, rest);
+            }
+            [equals, rest @ ..] if is_punct(equals, '=') => self.assignment(parent, name, equals, rest),
+            [TokenTree::Ident(_), ..] => {
+                self.flag(&path, name);
+                self.missing_comma(parent, rest);
+            }
+            [other, ..] => {
+                let message =
+                    format!("expected `,`, `=` or `(...)` after `{name}`, found `{}`", start_of(other));
+                self.broken(&path, other, message);
+            }
+        }
+    }
+
+    fn flag(&mut self, path: &str, name: &Ident) {
+        let at = self.place(name);
+        self.field(path, Value::Flag, at, at);
+    }
+
+    /// What follows a whole item without a comma between.
+    fn missing_comma(&mut self, parent: &str, rest: &[TokenTree]) {
+        let Some(first) = rest.first() else { return };
+        self.problem(first, format!("expected `,` before `{}`", start_of(first)));
+        if matches!(first, TokenTree::Ident(_)) {
+            self.item(parent, rest);
+        }
+    }
+
+    fn assignment(&mut self, parent: &str, name: &Ident, equals: &TokenTree, rest: &[TokenTree]) {
+        let path = format!("{parent}.{}", name.unraw());
+        if rest.is_empty() {
+            return self.broken(&path, equals, format!("`{name}` has no value after `=`"));
+        }
+        let whole = whole_value(rest);
+        let next_is_item = match &rest[whole..] {
+            [TokenTree::Ident(_)] => whole > 0,
+            [TokenTree::Ident(_), TokenTree::Group(_), ..] => whole > 0,
+            [TokenTree::Ident(_), next, ..] => whole > 0 && is_punct(next, '='),
+            _ => false,
+        };
+        let (value, after) = if next_is_item { rest.split_at(whole) } else { (rest, &rest[rest.len()..]) };
+        match value {
+            [TokenTree::Ident(word), TokenTree::Group(group)]
+                if group.delimiter() == Delimiter::Parenthesis =>
+            {
+                let (at, value_at) = (self.place(name), self.place(word));
+                self.field(&path, Value::Word(word.unraw().to_string()), at, value_at);
+                self.items(&path, group.stream());
+            }
+            _ => match read_value(value) {
+                Ok(read) => {
+                    let (at, value_at) = (self.place(name), self.place(stream(value)));
+                    self.field(&path, read, at, value_at);
+                }
+                Err(message) => self.broken(&path, stream(value), format!("`{name}` {message}")),
+            },
+        }
+        self.missing_comma(parent, after);
+    }
+}
+
+/// How many of the first tokens are a value by themselves; 0 if they begin none.
+fn whole_value(tokens: &[TokenTree]) -> usize {
+    match tokens {
+        [TokenTree::Ident(_), TokenTree::Group(group), ..] if group.delimiter() == Delimiter::Parenthesis => {
+            2
+        }
+        [TokenTree::Literal(_) | TokenTree::Ident(_), ..] => 1,
+        [minus, TokenTree::Literal(_), ..] if is_punct(minus, '-') => 2,
+        [TokenTree::Group(group), ..] if group.delimiter() == Delimiter::Bracket => 1,
+        _ => 0,
+    }
+}
+
+/// The value of some tokens. What is no literal, word or list keeps its text, for the one who knows what is allowed.
+fn read_value(tokens: &[TokenTree]) -> Result<Value, String> {
+    match tokens {
+        [TokenTree::Literal(literal)] => read_literal(literal, false),
+        [minus, TokenTree::Literal(literal)] if is_punct(minus, '-') => read_literal(literal, true),
+        [TokenTree::Ident(word)] => Ok(Value::Word(word.unraw().to_string())),
+        [TokenTree::Group(group)] if group.delimiter() == Delimiter::Bracket => Ok(Value::Text(list(group))),
+        _ => Ok(Value::Text(stream(tokens).to_string())),
+    }
+}
+
+fn read_literal(literal: &Literal, negative: bool) -> Result<Value, String> {
+    let sign = if negative { "-" } else { "" };
+    let suffixed = |digits: &str| Err(format!("takes no type suffix: write `{sign}{digits}`"));
+    match Lit::new(literal.clone()) {
+        Lit::Int(int) if !int.suffix().is_empty() => suffixed(int.base10_digits()),
+        Lit::Float(float) if !float.suffix().is_empty() => suffixed(float.base10_digits()),
+        Lit::Int(int) => match format!("{sign}{}", int.base10_digits()).parse() {
+            Ok(value) => Ok(Value::Int(value)),
+            Err(_) => Err(format!("is out of range: `{sign}{literal}` has too many digits")),
+        },
+        Lit::Float(float) => match format!("{sign}{}", float.base10_digits()).parse::<f64>() {
+            Ok(value) if value.is_finite() => Ok(Value::Float(value)),
+            _ => Err(format!("is out of range: `{sign}{literal}` is no 64-bit float")),
+        },
+        Lit::Str(text) if !negative => Ok(Value::Text(text.value())),
+        _ => Ok(Value::Text(format!("{sign}{literal}"))),
+    }
+}
+
+/// `[local, global]`, with the same spaces whoever printed it.
+fn list(group: &Group) -> String {
+    let tokens = without_invisible_groups(group.stream());
+    let items = tokens.split(|token| is_punct(token, ',')).map(|item| stream(item).to_string());
+    format!("[{}]", items.filter(|item| !item.is_empty()).collect::<Vec<_>>().join(", "))
+}
+
+fn stream(tokens: &[TokenTree]) -> TokenStream {
+    tokens.iter().cloned().collect()
+}
+
+/// A token as a message shows it: of a group only the bracket that opens it.
+fn start_of(token: &TokenTree) -> String {
+    match token {
+        TokenTree::Group(group) => match group.delimiter() {
+            Delimiter::Parenthesis => "(".into(),
+            Delimiter::Brace => "{".into(),
+            _ => "[".into(),
+        },
+        other => other.to_string(),
+    }
+}
+
+fn is_punct(token: &TokenTree, sign: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign)
+}
+
+/// A value that came through a `macro_rules!` variable is wrapped in a group without brackets.
+fn without_invisible_groups(stream: TokenStream) -> Vec<TokenTree> {
+    let mut tokens = Vec::new();
+    for token in stream {
+        match token {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
+                tokens.extend(without_invisible_groups(group.stream()));
+            }
+            other => tokens.push(other),
+        }
+    }
+    tokens
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Copies of what was generated, to be read: a folder per Shape and GPU below target/, with a manifest.
+//!
+//! In: generated kernels and whose they are. Out: files, touched only where their text changed, and nothing left of an
+//! earlier Shape of the same struct. Nobody builds from them, so a caller ignores an error: the text that counts is
+//! in the program.
+
+use crate::generate::Generated;
+use kernwright_plan::shape::Shape;
+use kernwright_plan::spec::{KernelSpec, SpecValue};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// Whose copies they are. What bears the same owner and is not written again is stale, and removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The package.
+    pub package: String,
+    /// The struct.
+    pub model: String,
+    /// The file that declares it, relative to its package: two files may have a struct of one name.
+    pub source: String,
+}
+
+/// What lies in the manifest of a folder.
+#[derive(Serialize)]
+struct Manifest<'a> {
+    generator: &'static str,
+    owner: &'a Owner,
+    arch: &'static str,
+    shape: Vec<&'a str>,
+    kernels: Vec<Kernel<'a>>,
+}
+
+#[derive(Serialize)]
+struct Kernel<'a> {
+    name: &'a str,
+    template: &'static str,
+    block: u32,
+    shared_memory: u32,
+    fields: serde_json::Map<String, serde_json::Value>,
+}
+
+/// The part of a manifest that says whose it is.
+#[derive(Deserialize)]
+struct Owned {
+    owner: Owner,
+}
+
+const MANIFEST: &str = "manifest.json";
+
+/// Writes `target/kernwright/<package>/<Model>-<hash>/<arch>/<kernel>.cu` and a manifest per GPU, and removes what
+/// they replace. Gives the path of every kernel's copy.
+///
+/// # Errors
+/// The first file that could not be written or removed.
+pub fn write(target_dir: &Path, owner: &Owner, shape: &Shape, all: &[Generated]) -> io::Result<Vec<PathBuf>> {
+    let package = target_dir.join("kernwright").join(&owner.package);
+    let model = package.join(format!("{}-{}", owner.model, shape.hash()));
+    let shape_text = shape.text();
+    let arches: BTreeSet<&str> = all.iter().map(|one| one.arch.name).collect();
+    let mut paths = Vec::new();
+    for arch in &arches {
+        let folder = model.join(arch);
+        fs::create_dir_all(&folder)?;
+        let kernels: Vec<&Generated> = all.iter().filter(|one| one.arch.name == *arch).collect();
+        for one in &kernels {
+            let path = folder.join(format!("{}.cu", one.kernel));
+            write_if_changed(&path, &one.text)?;
+            paths.push(path);
+        }
+        for path in sources_in(&folder)?.into_iter().filter(|path| !paths.contains(path)) {
+            fs::remove_file(path)?;
+        }
+        if let Some(first) = kernels.first() {
+            let manifest = Manifest {
+                generator: concat!("kernwright ", env!("CARGO_PKG_VERSION")),
+                owner,
+                arch: first.arch.name,
+                shape: shape_text.lines().collect(),
+                kernels: kernels.iter().map(|one| kernel(&one.kernel, &one.spec)).collect(),
+            };
+            let text = serde_json::to_string_pretty(&manifest).map_err(io::Error::other)?;
+            write_if_changed(&folder.join(MANIFEST), &(text + "\n"))?;
+        }
+    }
+    remove_stale(&package, owner, |folder| {
+        folder.parent() == Some(&model) && arches.iter().any(|arch| folder.ends_with(arch))
+    })?;
+    Ok(paths)
+}
+
+fn kernel<'a>(name: &'a str, spec: &KernelSpec) -> Kernel<'a> {
+    let fields = spec.fields.iter().map(|field| {
+        let value = match &field.value {
+            SpecValue::Type(dtype) => dtype.name().into(),
+            SpecValue::Int(value) => (*value).into(),
+            SpecValue::Float(value) => (*value).into(),
+            SpecValue::Bool(value) => (*value).into(),
+            SpecValue::Word(value) => (*value).into(),
+        };
+        (field.name.to_owned(), value)
+    });
+    let fields = fields.collect();
+    Kernel { name, template: spec.template, block: spec.block, shared_memory: spec.shared_memory, fields }
+}
+
+/// Removes the copies in every folder of this owner that `is_current` does not keep: another Shape, another GPU.
+fn remove_stale(package: &Path, owner: &Owner, is_current: impl Fn(&Path) -> bool) -> io::Result<()> {
+    let prefix = format!("{}-", owner.model);
+    for model in folders_in(package)? {
+        let name = model.file_name().map(|name| name.to_string_lossy().into_owned());
+        if !name.is_some_and(|name| name.starts_with(&prefix)) {
+            continue;
+        }
+        for folder in folders_in(&model)?.into_iter().filter(|folder| !is_current(folder)) {
+            let text = fs::read_to_string(folder.join(MANIFEST)).unwrap_or_default();
+            if !serde_json::from_str::<Owned>(&text).is_ok_and(|owned| owned.owner == *owner) {
+                continue;
+            }
+            for path in sources_in(&folder)? {
+                fs::remove_file(path)?;
+            }
+            fs::remove_file(folder.join(MANIFEST))?;
+            // What somebody else put there stays, and so does its folder.
+            let _ = fs::remove_dir(&folder);
+        }
+        let _ = fs::remove_dir(&model);
+    }
+    Ok(())
+}
+
+fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths: Vec<_> =
+        fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(entries(folder)?.into_iter().filter(|path| path.is_dir()).collect())
+}
+
+fn sources_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let is_source = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "cu");
+    Ok(entries(folder)?.into_iter().filter(is_source).collect())
+}
+
+/// By rename, so that a reader and another compiler at work see the old text or the new one.
+fn write_if_changed(path: &Path, text: &str) -> io::Result<()> {
+    if fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
+        return Ok(());
+    }
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
