@@ -31,9 +31,6 @@ pub struct CacheKey {
     file_name: String,
 }
 
-/// An entry that was read back. Its resources and notes come from the stored log.
-pub type CachedCubin = Compiled;
-
 /// An entry is: cubin, description as JSON, length of the description, checksum of all before it, magic. The cubin
 /// comes first so that NVIDIA's tools read the file as it is.
 const MAGIC: &[u8; 8] = b"kwcubin1";
@@ -75,8 +72,8 @@ impl Cache {
         key(&compiler.version().to_string(), &compiler.options(source), source)
     }
 
-    /// The entry, `None` when it is absent, truncated or damaged.
-    pub fn load(&self, key: &CacheKey) -> Option<CachedCubin> {
+    /// The entry, `None` when it is absent, truncated or damaged. Resources and notes come from the stored log.
+    pub fn load(&self, key: &CacheKey) -> Option<Compiled> {
         let mut bytes = fs::read(self.folder.join(&key.file_name)).ok()?;
         let (n_cubin_bytes, description) = decode(&bytes)?;
         bytes.truncate(n_cubin_bytes);

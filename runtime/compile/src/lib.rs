@@ -19,7 +19,7 @@ mod resources;
 #[doc(hidden)]
 pub mod testing;
 
-pub use cache::{Cache, CacheKey, CachedCubin};
+pub use cache::{Cache, CacheKey};
 pub use error::Error;
 pub use libraries::{Found, Libraries, Library, Loaded, NEWEST_MAJOR, Version};
 pub use nvrtc::{Compiled, Compiler, Source};
