@@ -1,1 +1,30 @@
-//! To be filled.
+//! Kernwright's plan: what a transformer's training step consists of, as data.
+//!
+//! In: fields of a declaration. Out: a [`shape::Shape`], a [`plan::Plan`] of ops over buffers, and for each op the
+//! kernel it needs ([`spec::KernelSpec`]) and how to launch it. Pure functions: this crate knows no files, no
+//! template engine, no macro, no GPU library and no threads.
+
+pub mod arch;
+pub mod buffer;
+#[cfg(feature = "reference")]
+pub mod case;
+pub mod cost;
+pub mod dtype;
+pub mod executor;
+pub mod field;
+pub mod float;
+pub mod kernels;
+pub mod launch;
+pub mod ops;
+pub mod options;
+pub mod passes;
+pub mod plan;
+#[cfg(feature = "reference")]
+pub mod reference;
+pub mod shape;
+pub mod spec;
+pub mod tape;
+
+pub use kernels::kernels;
+pub use options::Options;
+pub use passes::{forward_step, train_step};

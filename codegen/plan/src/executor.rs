@@ -1,0 +1,126 @@
+//! What runs a plan. The model crate knows nothing else of the device.
+//!
+//! In: plans and the content of their inputs. Out: the content of any buffer. One executor holds several plans
+//! (training, evaluation, generation) over one set of persistent buffers, matched by name.
+
+use crate::buffer::BufferId;
+use crate::plan::{Phase, Plan};
+use std::ops::Range;
+
+/// A plan that an executor holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PlanId(pub usize);
+
+/// Which micro-batch of a step is running: decides whether `Mode::AccumulateLater` replaces or adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MicroStep {
+    /// The first one.
+    First,
+    /// Any other.
+    Later,
+}
+
+/// Elements to write, row-major.
+#[derive(Clone, Copy, Debug)]
+pub enum Values<'a> {
+    /// For buffers of floats; converted to the buffer's type.
+    Float(&'a [f32]),
+    /// For buffers of whole numbers.
+    Int(&'a [i32]),
+}
+
+impl Values<'_> {
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Float(values) => values.len(),
+            Self::Int(values) => values.len(),
+        }
+    }
+
+    /// None at all?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What can go wrong in an executor.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecutorError {
+    /// Content of the wrong length or kind was handed in.
+    #[error("buffer `{buffer}` holds {expected} elements of {dtype}, found {found}")]
+    WrongValues {
+        /// Name of the buffer.
+        buffer: String,
+        /// Its number of elements.
+        expected: usize,
+        /// Its element type.
+        dtype: &'static str,
+        /// What was handed in, in words.
+        found: String,
+    },
+    /// Two plans disagree about a persistent buffer.
+    #[error("buffer `{buffer}` is {before} in an earlier plan and {now} in this one")]
+    Mismatch {
+        /// Name of the buffer.
+        buffer: String,
+        /// Its shape and type before.
+        before: String,
+        /// Its shape and type now.
+        now: String,
+    },
+    /// The plan itself is at fault.
+    #[error("the plan is not sound: {0}")]
+    Plan(String),
+    /// The memory could not be had.
+    #[error("out of memory: the plan needs {needed} bytes")]
+    Memory {
+        /// Bytes asked for.
+        needed: usize,
+    },
+    /// An index in the data is out of range.
+    #[error("{0}")]
+    Data(String),
+}
+
+/// Runs plans.
+pub trait Executor {
+    /// Takes a plan in. Persistent buffers that an earlier plan brought keep their content; new ones are zero.
+    ///
+    /// # Errors
+    /// When the plan is not sound, disagrees with an earlier one, or does not fit into memory.
+    fn load(&mut self, plan: Plan) -> Result<PlanId, ExecutorError>;
+
+    /// A plan that was taken in.
+    fn plan(&self, plan: PlanId) -> &Plan;
+
+    /// Sets the content of a buffer.
+    ///
+    /// # Errors
+    /// When length or kind differ from the buffer's.
+    fn write(&mut self, plan: PlanId, buffer: BufferId, values: Values<'_>) -> Result<(), ExecutorError>;
+
+    /// The content of a buffer, row-major, as f32 (whole numbers below 2^24 are exact). Only persistent buffers and
+    /// those of the step that ran last are certain to be intact.
+    ///
+    /// # Errors
+    /// When a device fails.
+    fn read(&self, plan: PlanId, buffer: BufferId) -> Result<Vec<f32>, ExecutorError>;
+
+    /// Runs some steps, in order.
+    ///
+    /// # Errors
+    /// When data is out of range or a device fails.
+    fn run(&mut self, plan: PlanId, steps: Range<usize>, micro: MicroStep) -> Result<(), ExecutorError>;
+
+    /// Runs one phase.
+    ///
+    /// # Errors
+    /// As [`Executor::run`].
+    fn run_phase(&mut self, plan: PlanId, phase: Phase, micro: MicroStep) -> Result<(), ExecutorError> {
+        let steps = self.plan(plan).phase(phase);
+        self.run(plan, steps, micro)
+    }
+}

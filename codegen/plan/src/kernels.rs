@@ -1,0 +1,45 @@
+//! The closed set of kernels that any run of a Shape may choose on a GPU.
+
+use crate::arch::Arch;
+use crate::launch::{Launch, Lowered};
+use crate::options::Options;
+use crate::passes::{SWITCHES, forward::Head, forward_step, train_step};
+use crate::plan::Plan;
+use crate::shape::Shape;
+use crate::spec::KernelSpec;
+
+/// Every kernel, sorted by name, each once. Kernels do not depend on batch and length, so small plans of every kind,
+/// with and without each fusion, name them all; a test proves it for other lengths.
+#[must_use]
+pub fn kernels(shape: &Shape, arch: &Arch) -> Vec<KernelSpec> {
+    let mut every = vec![Options::default()];
+    for (name, _) in SWITCHES {
+        every.push(Options { without: vec![(*name).to_owned()], ..Options::default() });
+    }
+    every.push(Options { clip: None, ..Options::default() });
+    let mut specs = Vec::new();
+    for options in &every {
+        specs.extend(of_plan(&train_step(shape, options, 1, 1), arch));
+        for head in [Head::Loss, Head::Logits(1)] {
+            specs.extend(of_plan(&forward_step(shape, options, 1, 1, head), arch));
+        }
+    }
+    specs.sort_by_key(KernelSpec::name);
+    specs.dedup_by_key(|spec| spec.name());
+    specs
+}
+
+/// The kernels of one plan, in the order of its steps.
+#[must_use]
+pub fn of_plan(plan: &Plan, arch: &Arch) -> Vec<KernelSpec> {
+    let mut specs = Vec::new();
+    for step in &plan.steps {
+        if let Lowered::Launches(launches) = step.op.lower(&plan.io(step), arch) {
+            specs.extend(launches.into_iter().filter_map(|launch| match launch {
+                Launch::Kernel { spec, .. } => Some(spec),
+                _ => None,
+            }));
+        }
+    }
+    specs
+}

@@ -1,0 +1,86 @@
+//! What a step becomes on a device: a short list of launches.
+//!
+//! In: an op's decision in `lower`. Out: [`Launch`], which each driver implements. Must not know any driver.
+
+use crate::buffer::BufferId;
+use crate::spec::KernelSpec;
+
+/// What `lower` made of one step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Lowered {
+    /// Run these in order.
+    Launches(Vec<Launch>),
+    /// This op runs on the CPU only, so far; the text says why.
+    NoKernel(&'static str),
+}
+
+/// One thing a driver can do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Launch {
+    /// A generated kernel.
+    Kernel {
+        /// What to compile.
+        spec: KernelSpec,
+        /// Blocks in x, y, z.
+        grid: [u32; 3],
+        /// Arguments in order: outputs, inputs, scalars.
+        arguments: Vec<Argument>,
+    },
+    /// A matrix product by the vendor's library.
+    Gemm(Gemm),
+    /// Copies a whole buffer.
+    Copy {
+        /// Source.
+        from: BufferId,
+        /// Destination, of the same size.
+        to: BufferId,
+    },
+    /// Sets every byte of a buffer to zero.
+    Zero {
+        /// What to clear.
+        buffer: BufferId,
+    },
+}
+
+/// One kernel argument.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Argument {
+    /// A pointer; null where the step has no such buffer.
+    Buffer(Option<BufferId>),
+    /// A 32-bit whole number.
+    I32(i32),
+    /// A 64-bit whole number.
+    I64(i64),
+    /// A single-precision number.
+    F32(f32),
+}
+
+/// `d = a' b' + beta c (+ bias)`, row-major; `'` transposes where asked. `a'` is m x k, `b'` k x n, `d` m x n.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gemm {
+    /// Left operand.
+    pub a: Operand,
+    /// Right operand.
+    pub b: Operand,
+    /// Added to the product; may be `d` itself (accumulation) or another buffer (a residual).
+    pub c: Option<BufferId>,
+    /// Length-n vector added to every row.
+    pub bias: Option<BufferId>,
+    /// Result.
+    pub d: BufferId,
+    /// Rows of the result.
+    pub m: usize,
+    /// Columns of the result.
+    pub n: usize,
+    /// Summed dimension.
+    pub k: usize,
+}
+
+/// A matrix operand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Operand {
+    /// The buffer, row-major with its own row stride.
+    pub buffer: BufferId,
+    /// Use its transpose?
+    pub transposed: bool,
+}

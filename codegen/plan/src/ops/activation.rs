@@ -1,0 +1,177 @@
+//! Activations of the feed-forward, plain or gated.
+//!
+//! gelu: `x/2 (1 + erf(x / sqrt 2))`; gelu_tanh: `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))` (D. Hendrycks,
+//! K. Gimpel, 2016). swiglu: `silu(gate) up` with `silu(x) = x / (1 + e^-x)` (N. Shazeer, 2020).
+
+use super::Operation;
+use crate::arch::Arch;
+use crate::cost::Cost;
+use crate::launch::Lowered;
+use crate::plan::{Io, Step};
+use crate::tape::{Tape, read};
+
+use crate::float::Float;
+#[cfg(feature = "reference")]
+use crate::{
+    case::{Case, Fill, case},
+    reference::{Inputs, Outputs},
+};
+
+/// Which activation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActivationKind {
+    /// Gated by silu.
+    Swiglu,
+    /// By the error function.
+    Gelu,
+    /// By the hyperbolic tangent.
+    GeluTanh,
+}
+
+impl ActivationKind {
+    /// Every activation.
+    pub const ALL: [Self; 3] = [Self::Swiglu, Self::Gelu, Self::GeluTanh];
+
+    /// Its name in attributes and kernels.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Swiglu => "swiglu",
+            Self::Gelu => "gelu",
+            Self::GeluTanh => "gelu_tanh",
+        }
+    }
+
+    /// Has it a gate beside the value it scales?
+    #[must_use]
+    pub fn is_gated(self) -> bool {
+        self == Self::Swiglu
+    }
+
+    /// Columns it reads per column it writes.
+    #[must_use]
+    pub fn inputs(self) -> usize {
+        1 + usize::from(self.is_gated())
+    }
+
+    /// The activation function proper (of the gate, when there is one) and its derivative at `x`.
+    pub fn value_and_slope<F: Float>(self, x: F) -> (F, F) {
+        let (one, half) = (F::of(1.0), F::of(0.5));
+        match self {
+            Self::Swiglu => {
+                let s = one / (one + (-x).exp());
+                (x * s, s * (one + x * (one - s)))
+            }
+            Self::Gelu => {
+                let cdf = half * (one + (x * F::of(std::f64::consts::FRAC_1_SQRT_2)).erf());
+                let density = F::of((2.0 * std::f64::consts::PI).sqrt().recip()) * (-half * x * x).exp();
+                (x * cdf, cdf + x * density)
+            }
+            Self::GeluTanh => {
+                let (a, b) = (F::of((2.0 / std::f64::consts::PI).sqrt()), F::of(0.044_715));
+                let t = (a * (x + b * x * x * x)).tanh();
+                let slope = half * (one + t) + half * x * (one - t * t) * a * (one + F::of(3.0) * b * x * x);
+                (half * x * (one + t), slope)
+            }
+        }
+    }
+}
+
+/// Reads x [rows, d] or, gated, [rows, 2 d] with the gate in the first half. Writes y [rows, d].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Activation {
+    /// Which one.
+    pub kind: ActivationKind,
+}
+
+/// Reads d_y, x. Writes d_x.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ActivationBackward {
+    /// Which one.
+    pub kind: ActivationKind,
+}
+
+impl Operation for Activation {
+    const NAME: &'static str = "activation";
+    const NARROW: &'static [&'static str] = &["x"];
+
+    fn cost(&self, io: &Io) -> Cost {
+        Cost { vector_flops: 6.0 * io.buffer("y").len() as f64, bytes: io.bytes(), ..Cost::default() }
+    }
+
+    fn backward(&self, step: &Step, _index: usize, tape: &mut Tape) {
+        let Some(d_y) = tape.gradient(step, "y", "d_y") else { return };
+        let x = Tape::id(step, "x").map(|buffer| read("x", buffer));
+        let writes = tape.into(step, "x", "d_x").into_iter().collect();
+        let reads = [Some(d_y), x].into_iter().flatten().collect();
+        tape.emit(ActivationBackward { kind: self.kind }, reads, writes);
+    }
+
+    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
+        Lowered::NoKernel("no kernel yet")
+    }
+
+    #[cfg(feature = "reference")]
+    fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
+        let x = inputs.get("x");
+        let (_, d) = inputs.output_dims("y");
+        let mut y = Vec::new();
+        for row in x.chunks(self.kind.inputs() * d) {
+            for i in 0..d {
+                let (value, _) = self.kind.value_and_slope(row[i]);
+                y.push(if self.kind.is_gated() { value * row[d + i] } else { value });
+            }
+        }
+        Ok(vec![("y", y)])
+    }
+
+    #[cfg(feature = "reference")]
+    fn cases() -> Vec<Case> {
+        let sizes = [(5, 24), (1, 8), (9, 40)];
+        let one = |kind: ActivationKind, rows: usize, d: usize| {
+            let reads = [("x", vec![rows, kind.inputs() * d], Fill::Normal(2.0))];
+            let label = format!("{} {rows}x{d}", kind.name());
+            case(&label, Activation { kind }, &reads, &[("y", vec![rows, d])])
+        };
+        let all = ActivationKind::ALL.iter();
+        all.flat_map(|kind| sizes.map(|(rows, d)| one(*kind, rows, d))).collect()
+    }
+}
+
+impl Operation for ActivationBackward {
+    const NAME: &'static str = "activation_backward";
+    const NARROW: &'static [&'static str] = &["d_y", "x"];
+
+    fn cost(&self, io: &Io) -> Cost {
+        Cost { vector_flops: 12.0 * io.buffer("d_y").len() as f64, bytes: io.bytes(), ..Cost::default() }
+    }
+
+    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
+        Lowered::NoKernel("no kernel yet")
+    }
+
+    #[cfg(feature = "reference")]
+    fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
+        let (d_y, x) = (inputs.get("d_y"), inputs.get("x"));
+        let (_, d) = inputs.dims("d_y");
+        let width = self.kind.inputs() * d;
+        let mut d_x = vec![F::default(); x.len()];
+        for (row, d_y) in d_y.chunks(d).enumerate() {
+            for i in 0..d {
+                let at = row * width + i;
+                let (value, slope) = self.kind.value_and_slope(x[at]);
+                d_x[at] = d_y[i] * slope;
+                if self.kind.is_gated() {
+                    d_x[at] = d_x[at] * x[at + d];
+                    d_x[at + d] = d_y[i] * value;
+                }
+            }
+        }
+        Ok(vec![("d_x", d_x)])
+    }
+
+    #[cfg(feature = "reference")]
+    fn cases() -> Vec<Case> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,232 @@
+//! Attention with grouped key and value heads; full or causal.
+//!
+//! Per query head h with kv head h / (heads / kv_heads): `S = q k^T / sqrt(head_dim)`, `P = softmax(S)`, `out = P v`;
+//! kept for the gradient is `lse = ln sum exp S` per row, from which `P = exp(S - lse)` is recomputed (T. Dao et al.,
+//! FlashAttention, 2022). Gradient: `dP = d_out v^T`, `dS = P (dP - rowsum(d_out out))`.
+
+use super::Operation;
+use crate::arch::Arch;
+use crate::cost::Cost;
+use crate::launch::Lowered;
+use crate::plan::{Io, Step};
+use crate::tape::{Tape, read};
+
+#[cfg(feature = "reference")]
+use crate::{
+    buffer::Role,
+    case::{Case, Fill, copy, finish, input},
+    dtype::Dtype,
+    float::Float,
+    plan::{Phase, Plan},
+    reference::{Inputs, Outputs},
+    tape::write,
+};
+
+/// Reads q [batch * length, heads * head_dim], k and v [batch * length, kv_heads * head_dim]. Writes out like q and
+/// lse [batch, heads, length].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Rows per sequence.
+    pub length: usize,
+    /// Does a query see only itself and what is before it?
+    pub causal: bool,
+}
+
+/// Reads q, k, v, out, lse, d_out. Writes d_q, d_k, d_v.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttentionBackward(pub Attention);
+
+impl Attention {
+    /// What scores are multiplied by.
+    #[must_use]
+    pub fn scale(&self) -> f64 {
+        (self.head_dim as f64).sqrt().recip()
+    }
+
+    /// Operations of one product over all score pairs that the mask leaves.
+    fn product_flops(&self, io: &Io) -> f64 {
+        let sequences = (io.rows("q") / self.length.max(1)) as f64;
+        let length = self.length as f64;
+        let pairs = if self.causal { length * (length + 1.0) / 2.0 } else { length * length };
+        2.0 * sequences * self.heads as f64 * pairs * self.head_dim as f64
+    }
+
+    /// Keys that a query sees.
+    #[cfg(feature = "reference")]
+    fn seen(&self, query: usize) -> std::ops::Range<usize> {
+        0..if self.causal { query + 1 } else { self.length }
+    }
+
+    /// Calls `visit` with (batch, head, kv head, query) for all of them.
+    #[cfg(feature = "reference")]
+    fn each_query(&self, rows: usize, mut visit: impl FnMut(usize, usize, usize, usize)) {
+        for batch in 0..rows / self.length {
+            for head in 0..self.heads {
+                for query in 0..self.length {
+                    visit(batch, head, head / (self.heads / self.kv_heads), query);
+                }
+            }
+        }
+    }
+
+    /// Where the vector of `head` at `position` begins, in a tensor of `heads` heads.
+    #[cfg(feature = "reference")]
+    fn at(&self, heads: usize, batch: usize, position: usize, head: usize) -> usize {
+        ((batch * self.length + position) * heads + head) * self.head_dim
+    }
+}
+
+impl Operation for Attention {
+    const NAME: &'static str = "attention";
+    const NARROW: &'static [&'static str] = &["q", "k", "v"];
+
+    fn cost(&self, io: &Io) -> Cost {
+        let product = self.product_flops(io);
+        let softmax = product / self.head_dim as f64 * 2.0;
+        Cost { tensor_flops: 2.0 * product, vector_flops: softmax, bytes: io.bytes() }
+    }
+
+    fn backward(&self, step: &Step, _index: usize, tape: &mut Tape) {
+        let Some(d_out) = tape.gradient(step, "out", "d_out") else { return };
+        let id = |slot| Tape::id(step, slot).map(|buffer| read(slot, buffer));
+        let reads = [id("q"), id("k"), id("v"), id("out"), id("lse"), Some(d_out)];
+        let writes = [tape.into(step, "q", "d_q"), tape.into(step, "k", "d_k"), tape.into(step, "v", "d_v")];
+        tape.emit(
+            AttentionBackward(self.clone()),
+            reads.into_iter().flatten().collect(),
+            writes.into_iter().flatten().collect(),
+        );
+    }
+
+    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
+        Lowered::NoKernel("no kernel yet")
+    }
+
+    #[cfg(feature = "reference")]
+    fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
+        let (q, k, v) = (inputs.get("q"), inputs.get("k"), inputs.get("v"));
+        let (rows, _) = inputs.dims("q");
+        let (d, scale) = (self.head_dim, F::of(self.scale()));
+        let mut out = vec![F::default(); q.len()];
+        let mut lse = Vec::new();
+        self.each_query(rows, |batch, head, kv_head, query| {
+            let at = self.at(self.heads, batch, query, head);
+            let scores = self.seen(query).map(|key| {
+                let from = self.at(self.kv_heads, batch, key, kv_head);
+                let dot = (0..d).map(|i| inputs.operand(q[at + i]) * inputs.operand(k[from + i]));
+                dot.sum::<F>() * scale
+            });
+            let scores: Vec<F> = scores.collect();
+            let max = scores.iter().copied().fold(scores[0], |a, b| if b > a { b } else { a });
+            let sum = scores.iter().map(|s| (*s - max).exp()).sum::<F>();
+            for (key, score) in scores.iter().enumerate() {
+                let p = inputs.operand((*score - max).exp());
+                let from = self.at(self.kv_heads, batch, key, kv_head);
+                for i in 0..d {
+                    out[at + i] += p * inputs.operand(v[from + i]);
+                }
+            }
+            for value in &mut out[at..at + d] {
+                *value = *value / sum;
+            }
+            lse.push(max + sum.ln());
+        });
+        Ok(vec![("out", out), ("lse", lse)])
+    }
+
+    /// Queries, keys and values are views of one buffer, as in a model.
+    #[cfg(feature = "reference")]
+    fn cases() -> Vec<Case> {
+        let one = |batch: usize, op: Attention, deviation: f64| {
+            let mut plan = Plan::default();
+            let mut fills = Vec::new();
+            let (q, kv) = (op.heads * op.head_dim, op.kv_heads * op.head_dim);
+            let rows = batch * op.length;
+            let x = input(&mut plan, &mut fills, "x", &[rows, q + 2 * kv], &Fill::Normal(deviation));
+            let qkv = copy(&mut plan, x, "qkv", Role::Activation);
+            let views = [("q", 0..q), ("k", q..q + kv), ("v", q + kv..q + 2 * kv)];
+            let reads = views.map(|(slot, columns)| read(slot, plan.add_view(slot, qkv, columns))).to_vec();
+            let out = plan.add("out", vec![rows, q], Dtype::Fp32, Role::Output);
+            let shape = vec![batch, op.heads, op.length];
+            let lse = plan.add("lse", shape, Dtype::Fp32, Role::Activation);
+            let label = format!(
+                "{batch}x{} {}/{}x{} causal={}",
+                op.length, op.heads, op.kv_heads, op.head_dim, op.causal
+            );
+            let writes = vec![write("out", out), write("lse", lse)];
+            plan.steps.push(Step { op: op.into(), reads, writes, phase: Phase::Forward });
+            finish(&label, plan, fills, out)
+        };
+        let op = |heads, kv_heads, head_dim, length, causal| Attention {
+            heads,
+            kv_heads,
+            head_dim,
+            length,
+            causal,
+        };
+        vec![
+            one(2, op(4, 2, 8, 7, true), 1.5),
+            one(1, op(3, 1, 24, 5, false), 1.0),
+            one(2, op(2, 2, 16, 1, true), 1.0),
+            one(1, op(6, 3, 40, 13, true), 3.0),
+            one(1, op(2, 1, 8, 131, true), 1.0),
+        ]
+    }
+}
+
+impl Operation for AttentionBackward {
+    const NAME: &'static str = "attention_backward";
+    const NARROW: &'static [&'static str] = &["q", "k", "v", "out", "d_out"];
+
+    fn cost(&self, io: &Io) -> Cost {
+        let product = self.0.product_flops(io);
+        let softmax = product / self.0.head_dim as f64 * 4.0;
+        Cost { tensor_flops: 5.0 * product, vector_flops: softmax, bytes: io.bytes() }
+    }
+
+    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
+        Lowered::NoKernel("no kernel yet")
+    }
+
+    #[cfg(feature = "reference")]
+    fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
+        let (q, k, v) = (inputs.get("q"), inputs.get("k"), inputs.get("v"));
+        let (out, lse, d_out) = (inputs.get("out"), inputs.get("lse"), inputs.get("d_out"));
+        let op = &self.0;
+        let (rows, _) = inputs.dims("q");
+        let (d, scale) = (op.head_dim, F::of(op.scale()));
+        let mut d_q = vec![F::default(); q.len()];
+        let (mut d_k, mut d_v) = (vec![F::default(); k.len()], vec![F::default(); v.len()]);
+        op.each_query(rows, |batch, head, kv_head, query| {
+            let at = op.at(op.heads, batch, query, head);
+            let lse = lse[(batch * op.heads + head) * op.length + query];
+            let delta = (0..d).map(|i| d_out[at + i] * out[at + i]).sum::<F>();
+            for key in op.seen(query) {
+                let from = op.at(op.kv_heads, batch, key, kv_head);
+                let dot = |a: &[F], b: &[F]| {
+                    (0..d).map(|i| inputs.operand(a[at + i]) * inputs.operand(b[from + i])).sum::<F>()
+                };
+                let p = (dot(q, k) * scale - lse).exp();
+                let d_s = inputs.operand(p * (dot(d_out, v) - delta)) * scale;
+                let p = inputs.operand(p);
+                for i in 0..d {
+                    d_v[from + i] += p * inputs.operand(d_out[at + i]);
+                    d_q[at + i] += d_s * inputs.operand(k[from + i]);
+                    d_k[from + i] += d_s * inputs.operand(q[at + i]);
+                }
+            }
+        });
+        Ok(vec![("d_q", d_q), ("d_k", d_k), ("d_v", d_v)])
+    }
+
+    #[cfg(feature = "reference")]
+    fn cases() -> Vec<Case> {
+        Vec::new()
+    }
+}

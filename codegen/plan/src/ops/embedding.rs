@@ -1,0 +1,121 @@
+//! Rows of a table, chosen by token: `y[t] = table[tokens[t]]`.
+//!
+//! The gradient of the table is summed in the order of `token_order`, the positions sorted by token (stably), which
+//! the loader's thread prepares: the sum has one order, whatever runs it.
+
+use super::Operation;
+use crate::arch::Arch;
+use crate::cost::Cost;
+use crate::launch::Lowered;
+use crate::plan::{Io, Step};
+use crate::tape::{Tape, read};
+
+#[cfg(feature = "reference")]
+use crate::{
+    case::{Case, Fill, case},
+    float::Float,
+    reference::{Inputs, Outputs},
+};
+
+/// Reads tokens [rows], table [vocab, d], token_order [rows] (used by the gradient). Writes y [rows, d].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embedding;
+
+/// Reads d_y [rows, d], tokens, token_order. Writes d_table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbeddingBackward;
+
+impl Operation for Embedding {
+    const NAME: &'static str = "embedding";
+
+    fn cost(&self, io: &Io) -> Cost {
+        let y = io.buffer("y");
+        let row = (io.dtype("table").bytes() + y.dtype.bytes()) as f64;
+        Cost { bytes: y.len() as f64 * row + io.buffer("tokens").bytes() as f64, ..Cost::default() }
+    }
+
+    fn backward(&self, step: &Step, _index: usize, tape: &mut Tape) {
+        let Some(d_y) = tape.gradient(step, "y", "d_y") else { return };
+        let id = |slot| Tape::id(step, slot).map(|buffer| read(slot, buffer));
+        let reads = [Some(d_y), id("tokens"), id("token_order")].into_iter().flatten().collect();
+        let writes = tape.into(step, "table", "d_table").into_iter().collect();
+        tape.emit(EmbeddingBackward, reads, writes);
+    }
+
+    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
+        Lowered::NoKernel("no kernel yet")
+    }
+
+    #[cfg(feature = "reference")]
+    fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
+        let table = inputs.get("table");
+        let (vocab, d) = inputs.dims("table");
+        let mut y = Vec::new();
+        for (position, token) in inputs.integers("tokens").into_iter().enumerate() {
+            let token = token_index(token, vocab, position)?;
+            y.extend_from_slice(&table[token * d..][..d]);
+        }
+        Ok(vec![("y", y)])
+    }
+
+    #[cfg(feature = "reference")]
+    fn cases() -> Vec<Case> {
+        let one = |tokens: Vec<i32>, vocab: usize, d: usize| {
+            let n = tokens.len();
+            let mut order: Vec<i32> = (0..n as i32).collect();
+            order.sort_by_key(|position| tokens[*position as usize]);
+            let reads = [
+                ("tokens", vec![n], Fill::Ints(tokens)),
+                ("table", vec![vocab, d], Fill::Normal(1.0)),
+                ("token_order", vec![n], Fill::Ints(order)),
+            ];
+            case(&format!("{n} of {vocab}x{d}"), Embedding, &reads, &[("y", vec![n, d])])
+        };
+        vec![one(vec![3, 0, 3, 10, 3, 7, 0], 11, 24), one(vec![0], 2, 8)]
+    }
+}
+
+/// A token as an index, or what is wrong with it.
+///
+/// # Errors
+/// When it is not below `vocab`.
+pub fn token_index(token: i64, vocab: usize, position: usize) -> Result<usize, String> {
+    usize::try_from(token).ok().filter(|token| *token < vocab).ok_or_else(|| {
+        format!("token at position {position} must be from 0 to {}, found `{token}`", vocab - 1)
+    })
+}
+
+impl Operation for EmbeddingBackward {
+    const NAME: &'static str = "embedding_backward";
+
+    fn cost(&self, io: &Io) -> Cost {
+        let d_y = io.buffer("d_y");
+        let touched = (io.rows("d_table").min(d_y.rows()) * d_y.columns() * 4) as f64;
+        let bytes = d_y.bytes() as f64 + 2.0 * io.buffer("tokens").bytes() as f64 + 2.0 * touched;
+        Cost { vector_flops: d_y.len() as f64, bytes, ..Cost::default() }
+    }
+
+    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
+        Lowered::NoKernel("no kernel yet")
+    }
+
+    #[cfg(feature = "reference")]
+    fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
+        let (d_y, tokens) = (inputs.get("d_y"), inputs.integers("tokens"));
+        let (vocab, d) = inputs.output_dims("d_table");
+        let mut d_table = vec![F::default(); vocab * d];
+        for position in inputs.integers("token_order") {
+            let position = token_index(position, tokens.len(), 0)?;
+            let token = token_index(tokens[position], vocab, position)?;
+            for i in 0..d {
+                d_table[token * d + i] += d_y[position * d + i];
+            }
+        }
+        Ok(vec![("d_table", d_table)])
+    }
+
+    #[cfg(feature = "reference")]
+    fn cases() -> Vec<Case> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,162 @@
+//! A matrix product with a weight: `y = x weight^T (+ bias) (+ residual)`, weight [outputs, inputs].
+
+use super::Operation;
+use crate::arch::Arch;
+use crate::cost::Cost;
+use crate::launch::{Gemm, Launch, Lowered, Operand};
+use crate::plan::{Io, Mode, Step};
+use crate::tape::{Tape, read};
+
+#[cfg(feature = "reference")]
+use crate::{
+    case::{Case, Fill, case},
+    float::Float,
+    reference::{Inputs, Outputs},
+};
+
+/// Reads x [rows, inputs], weight [outputs, inputs], and where present bias [outputs] and residual [rows, outputs].
+/// Writes y [rows, outputs].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Linear;
+
+/// Reads d_y, x, weight. Writes d_x, d_weight and, where the linear has a bias, d_bias.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinearBackward;
+
+impl Operation for Linear {
+    const NAME: &'static str = "linear";
+    const NARROW: &'static [&'static str] = &["x", "weight"];
+
+    fn cost(&self, io: &Io) -> Cost {
+        let (y, inputs) = (io.buffer("y").len() as f64, io.columns("x") as f64);
+        Cost { tensor_flops: 2.0 * y * inputs, bytes: io.bytes(), ..Cost::default() }
+    }
+
+    fn backward(&self, step: &Step, index: usize, tape: &mut Tape) {
+        let Some(d_y) = tape.gradient(step, "y", "d_y") else { return };
+        let id = |slot| Tape::id(step, slot).map(|buffer| read(slot, buffer));
+        let reads = [Some(d_y), id("x"), id("weight")].into_iter().flatten().collect();
+        let writes = [
+            tape.into(step, "x", "d_x"),
+            tape.into(step, "weight", "d_weight"),
+            tape.into(step, "bias", "d_bias"),
+        ];
+        tape.emit(LinearBackward, reads, writes.into_iter().flatten().collect());
+        tape.pass_on(step, index, "y", &["residual"]);
+    }
+
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let operand = |slot, transposed| io.id(slot).map(|buffer| Operand { buffer, transposed });
+        let (Some(a), Some(b), Some(d)) = (operand("x", false), operand("weight", true), io.id("y")) else {
+            return Lowered::NoKernel("the step lacks a slot");
+        };
+        Lowered::Launches(vec![Launch::Gemm(Gemm {
+            a,
+            b,
+            c: io.id("residual"),
+            bias: io.id("bias"),
+            d,
+            m: io.rows("y"),
+            n: io.columns("y"),
+            k: io.columns("x"),
+        })])
+    }
+
+    #[cfg(feature = "reference")]
+    fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
+        let (x, weight) = (inputs.get("x"), inputs.get("weight"));
+        let (rows, k) = inputs.dims("x");
+        let (n, _) = inputs.dims("weight");
+        let mut y = vec![F::default(); rows * n];
+        for row in 0..rows {
+            for column in 0..n {
+                let mut sum = F::default();
+                for i in 0..k {
+                    sum += inputs.operand(x[row * k + i]) * inputs.operand(weight[column * k + i]);
+                }
+                if let Some(bias) = inputs.find("bias") {
+                    sum += bias[column];
+                }
+                if let Some(residual) = inputs.find("residual") {
+                    sum += residual[row * n + column];
+                }
+                y[row * n + column] = sum;
+            }
+        }
+        Ok(vec![("y", y)])
+    }
+
+    #[cfg(feature = "reference")]
+    fn cases() -> Vec<Case> {
+        let one = |rows: usize, k: usize, n: usize, extras: &[&'static str]| {
+            let mut reads =
+                vec![("x", vec![rows, k], Fill::Normal(1.0)), ("weight", vec![n, k], Fill::Normal(0.5))];
+            for extra in extras {
+                let shape = if *extra == "bias" { vec![n] } else { vec![rows, n] };
+                reads.push((extra, shape, Fill::Normal(0.7)));
+            }
+            let label = format!("{rows}x{k} -> {n} {}", extras.join("+"));
+            case(&label, Linear, &reads, &[("y", vec![rows, n])])
+        };
+        vec![
+            one(5, 24, 16, &[]),
+            one(1, 8, 40, &["bias"]),
+            one(67, 40, 24, &["bias", "residual"]),
+            one(3, 16, 8, &["residual"]),
+        ]
+    }
+}
+
+impl Operation for LinearBackward {
+    const NAME: &'static str = "linear_backward";
+    const NARROW: &'static [&'static str] = &["d_y", "x", "weight"];
+
+    fn cost(&self, io: &Io) -> Cost {
+        let products = f64::from(u8::from(io.has("d_x")) + u8::from(io.has("d_weight")));
+        let work = io.buffer("d_y").len() as f64 * io.columns("x") as f64;
+        let bias = if io.has("d_bias") { io.buffer("d_y").len() as f64 } else { 0.0 };
+        Cost { tensor_flops: products * 2.0 * work, vector_flops: bias, bytes: io.bytes() }
+    }
+
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        if io.has("d_bias") {
+            return Lowered::NoKernel("no kernel yet for the bias gradient");
+        }
+        let operand = |slot, transposed| io.id(slot).map(|buffer| Operand { buffer, transposed });
+        let (rows, n, k) = (io.rows("d_y"), io.columns("d_y"), io.columns("x"));
+        let product = |a, b, slot, (m, n, k)| {
+            let d = io.id(slot)?;
+            let c = (io.mode(slot) != Some(Mode::Overwrite)).then_some(d);
+            Some(Launch::Gemm(Gemm { a: a?, b: b?, c, bias: None, d, m, n, k }))
+        };
+        let d_x = product(operand("d_y", false), operand("weight", false), "d_x", (rows, k, n));
+        let d_weight = product(operand("d_y", true), operand("x", false), "d_weight", (n, k, rows));
+        Lowered::Launches([d_x, d_weight].into_iter().flatten().collect())
+    }
+
+    #[cfg(feature = "reference")]
+    fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
+        let (d_y, x, weight) = (inputs.get("d_y"), inputs.get("x"), inputs.get("weight"));
+        let (rows, n) = inputs.dims("d_y");
+        let (_, k) = inputs.dims("x");
+        let mut d_x = vec![F::default(); rows * k];
+        let mut d_weight = vec![F::default(); n * k];
+        let mut d_bias = vec![F::default(); n];
+        for row in 0..rows {
+            for column in 0..n {
+                let g = inputs.operand(d_y[row * n + column]);
+                for i in 0..k {
+                    d_x[row * k + i] += g * inputs.operand(weight[column * k + i]);
+                    d_weight[column * k + i] += g * inputs.operand(x[row * k + i]);
+                }
+                d_bias[column] += d_y[row * n + column];
+            }
+        }
+        Ok(vec![("d_x", d_x), ("d_weight", d_weight), ("d_bias", d_bias)])
+    }
+
+    #[cfg(feature = "reference")]
+    fn cases() -> Vec<Case> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,100 @@
+//! Rotary positions (J. Su et al., RoFormer, 2021), in place, on every head of a row.
+//!
+//! Pairs are (i, i + head_dim / 2), as in Llama and GPT-NeoX: with `angle = t theta^(-2 i / head_dim)` at position t,
+//! `y_i = x_i cos - x_j sin` and `y_j = x_j cos + x_i sin`. The gradient is the rotation by the opposite angle.
+
+use super::Operation;
+use crate::arch::Arch;
+use crate::cost::Cost;
+use crate::launch::Lowered;
+use crate::plan::{Io, Step};
+use crate::tape::Tape;
+
+#[cfg(feature = "reference")]
+use crate::{
+    buffer::Role,
+    case::{Case, Fill, copy, finish, input},
+    float::Float,
+    plan::{Phase, Plan},
+    reference::{Inputs, Outputs},
+    tape::{read, write},
+};
+
+/// Reads x [batch * length, heads * head_dim]. Writes y, which is x's own buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// Base of the angles.
+    pub theta: f64,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Rows per sequence.
+    pub length: usize,
+    /// Rotate back? True in the backward pass.
+    pub inverse: bool,
+}
+
+/// The angle of pair `pair` at `position`, in f64.
+#[must_use]
+pub fn angle(theta: f64, head_dim: usize, position: usize, pair: usize) -> f64 {
+    position as f64 * theta.powf(-2.0 * pair as f64 / head_dim as f64)
+}
+
+impl Operation for Rope {
+    const NAME: &'static str = "rope";
+
+    fn cost(&self, io: &Io) -> Cost {
+        Cost { vector_flops: 3.0 * io.buffer("x").len() as f64, bytes: io.bytes(), ..Cost::default() }
+    }
+
+    fn backward(&self, step: &Step, _index: usize, tape: &mut Tape) {
+        let Some(d_y) = tape.gradient(step, "y", "x") else { return };
+        let writes = tape.into(step, "x", "y").into_iter().collect();
+        tape.emit(Rope { inverse: !self.inverse, ..self.clone() }, vec![d_y], writes);
+    }
+
+    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
+        Lowered::NoKernel("no kernel yet")
+    }
+
+    #[cfg(feature = "reference")]
+    fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
+        let mut y = inputs.get("x").to_vec();
+        let (_, columns) = inputs.dims("x");
+        let half = self.head_dim / 2;
+        for (row, y) in y.chunks_mut(columns).enumerate() {
+            for head in y.chunks_mut(self.head_dim) {
+                for i in 0..half {
+                    let angle = angle(self.theta, self.head_dim, row % self.length, i);
+                    let sign = if self.inverse { -1.0 } else { 1.0 };
+                    let (cos, sin) = (F::of(angle.cos()), F::of(sign * angle.sin()));
+                    let (a, b) = (head[i], head[i + half]);
+                    head[i] = a * cos - b * sin;
+                    head[i + half] = b * cos + a * sin;
+                }
+            }
+        }
+        Ok(vec![("y", y)])
+    }
+
+    /// The rotated columns are a view in the middle of a wider buffer.
+    #[cfg(feature = "reference")]
+    fn cases() -> Vec<Case> {
+        let one = |batch: usize, length: usize, heads: usize, head_dim: usize, theta: f64| {
+            let mut plan = Plan::default();
+            let mut fills = Vec::new();
+            let (rows, columns) = (batch * length, (heads + 2) * head_dim);
+            let x = input(&mut plan, &mut fills, "x", &[rows, columns], &Fill::Normal(1.0));
+            let wide = copy(&mut plan, x, "wide", Role::Activation);
+            let view = plan.add_view("view", wide, head_dim..(heads + 1) * head_dim);
+            plan.steps.push(Step {
+                op: Rope { theta, head_dim, length, inverse: false }.into(),
+                reads: vec![read("x", view)],
+                writes: vec![write("y", view)],
+                phase: Phase::Forward,
+            });
+            let y = copy(&mut plan, wide, "y", Role::Output);
+            finish(&format!("{batch}x{length}x{heads}x{head_dim}"), plan, fills, y)
+        };
+        vec![one(2, 5, 3, 24, 1e3), one(1, 33, 1, 8, 5e5), one(3, 1, 2, 16, 1e4)]
+    }
+}

@@ -1,0 +1,37 @@
+//! The passes that make a plan: a list of functions Plan -> Plan, one line each.
+
+pub mod forward;
+pub mod fuse;
+pub mod gradient;
+pub mod memory;
+pub mod narrow;
+pub mod update;
+
+use crate::options::Options;
+use crate::plan::Plan;
+use crate::shape::Shape;
+use forward::Head;
+
+/// Names that `Options::without` may hold, with what each pass does.
+pub const SWITCHES: &[(&str, &str)] =
+    &[("residual_in_linear", "a residual addition becomes an input of the linear before it")];
+
+/// A whole training step for `batch` sequences of `length` tokens: loss, gradients, norm, clip, AdamW.
+#[must_use]
+pub fn train_step(shape: &Shape, options: &Options, batch: usize, length: usize) -> Plan {
+    let plan = forward::build(shape, options, batch, length, Head::Loss);
+    let plan = gradient::add(plan);
+    let plan = update::add(plan, shape, options);
+    let plan = fuse::residual_in_linear(plan, options);
+    let plan = narrow::apply(plan, shape, options);
+    memory::place(plan)
+}
+
+/// The forward pass alone: the loss, or logits for asked positions.
+#[must_use]
+pub fn forward_step(shape: &Shape, options: &Options, batch: usize, length: usize, head: Head) -> Plan {
+    let plan = forward::build(shape, options, batch, length, head);
+    let plan = fuse::residual_in_linear(plan, options);
+    let plan = narrow::apply(plan, shape, options);
+    memory::place(plan)
+}

@@ -1,0 +1,130 @@
+//! Decides which buffers are narrow (bf16), from what reads them.
+//!
+//! A buffer is narrow when some step reads it in a slot that its op marks as an operand, unless it is a sum that
+//! others add to (the residual stream's gradient): that stays fp32 and each such reader gets a narrow copy. A weight
+//! stays fp32 too, and gets a working copy that the optimizer writes.
+
+use crate::buffer::{BufferId, Role};
+use crate::dtype::Dtype;
+use crate::ops::Op;
+use crate::ops::cast::Cast;
+use crate::options::Options;
+use crate::plan::{Mode, Phase, Plan, Step};
+use crate::shape::Shape;
+use crate::tape::{read, write};
+use std::collections::{HashMap, HashSet};
+
+/// Gives every buffer its element type.
+#[must_use]
+pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
+    let precision = options.precision.unwrap_or(shape.precision);
+    if precision == Dtype::Fp32 {
+        return plan;
+    }
+    let plan = copies_of_sums(plan, precision);
+    let plan = working_copies(plan, precision);
+    let narrow: Vec<BufferId> = operands(&plan)
+        .into_iter()
+        .filter(|base| matches!(plan.buffer(*base).role, Role::Activation))
+        .collect();
+    set(plan, &narrow, precision)
+}
+
+/// Base buffers that some step reads as an operand.
+fn operands(plan: &Plan) -> HashSet<BufferId> {
+    let mut bases = HashSet::new();
+    for step in &plan.steps {
+        for read in step.reads.iter().filter(|read| step.op.narrow_slots().contains(&read.slot)) {
+            bases.insert(plan.base(read.buffer).0);
+        }
+    }
+    bases
+}
+
+fn set(mut plan: Plan, bases: &[BufferId], precision: Dtype) -> Plan {
+    let bases: HashSet<_> = bases.iter().copied().collect();
+    for index in 0..plan.buffers.len() {
+        if bases.contains(&plan.base(BufferId(index)).0) {
+            plan.buffers[index].dtype = precision;
+        }
+    }
+    // The logits of a chunk are an operand of the two products that follow.
+    for index in 0..plan.steps.len() {
+        if let (Op::HeadLoss(_), Some(logits)) =
+            (&plan.steps[index].op, plan.io(&plan.steps[index]).id("logits"))
+        {
+            plan.buffers[logits.0].dtype = precision;
+        }
+    }
+    plan
+}
+
+/// In front of each step that reads a sum as an operand: a narrow copy of it.
+fn copies_of_sums(mut plan: Plan, precision: Dtype) -> Plan {
+    let mut sums = HashSet::new();
+    for step in &plan.steps {
+        for write in step.writes.iter().filter(|write| write.mode == Mode::Accumulate) {
+            sums.insert(plan.base(write.buffer).0);
+        }
+    }
+    let mut steps = Vec::new();
+    for mut step in std::mem::take(&mut plan.steps) {
+        let narrow = step.op.narrow_slots();
+        for index in 0..step.reads.len() {
+            let source = step.reads[index];
+            let buffer = plan.buffer(source.buffer).clone();
+            let is_sum = buffer.role == Role::Activation && sums.contains(&source.buffer);
+            if is_sum && narrow.contains(&source.slot) {
+                let name = format!("{}.{}.{}", buffer.name, precision.name(), steps.len());
+                let copy = plan.add(name, buffer.shape, precision, Role::Activation);
+                steps.push(Step {
+                    op: Cast.into(),
+                    reads: vec![read("x", source.buffer)],
+                    writes: vec![write("y", copy)],
+                    phase: step.phase,
+                });
+                step.reads[index].buffer = copy;
+            }
+        }
+        steps.push(step);
+    }
+    plan.steps = steps;
+    plan
+}
+
+/// A narrow copy of each weight that is read as an operand: made once before the first step, and by AdamW after.
+fn working_copies(mut plan: Plan, precision: Dtype) -> Plan {
+    let mut copies: HashMap<BufferId, BufferId> = HashMap::new();
+    let mut prepare = Vec::new();
+    for index in 0..plan.steps.len() {
+        let narrow = plan.steps[index].op.narrow_slots();
+        for at in 0..plan.steps[index].reads.len() {
+            let source = plan.steps[index].reads[at];
+            let buffer = plan.buffer(source.buffer);
+            if buffer.role != Role::Parameter || !narrow.contains(&source.slot) {
+                continue;
+            }
+            let (name, shape) = (format!("{}.{}", buffer.name, precision.name()), buffer.shape.clone());
+            let copy = *copies.entry(source.buffer).or_insert_with(|| {
+                let copy = plan.add(name, shape, precision, Role::Working);
+                prepare.push(Step {
+                    op: Cast.into(),
+                    reads: vec![read("x", source.buffer)],
+                    writes: vec![write("y", copy)],
+                    phase: Phase::Prepare,
+                });
+                copy
+            });
+            plan.steps[index].reads[at].buffer = copy;
+        }
+    }
+    for step in plan.steps.iter_mut().filter(|step| matches!(step.op, Op::AdamW(_))) {
+        let parameter = step.writes[0].buffer;
+        if let Some(copy) = copies.get(&parameter) {
+            step.writes.push(write("working", *copy));
+        }
+    }
+    prepare.append(&mut plan.steps);
+    plan.steps = prepare;
+    plan
+}

@@ -1,0 +1,412 @@
+//! Fields -> Shape, or all the problems at once.
+//!
+//! Every value goes through the table in `fields`; relations between fields are checked afterwards, on whatever
+//! could be read, so that one mistake does not hide another.
+
+use super::fields::{FIELDS, FieldRow, Kind, all_paths};
+use super::{Attention, Biases, FeedForward, Norm, Shape};
+use crate::arch::{self, Arch};
+use crate::dtype::Dtype;
+use crate::field::{Field, Place, Problem, Value, read_text};
+use crate::ops::activation::ActivationKind;
+use crate::ops::norm::NormKind;
+
+/// Reads a whole declaration. Problems come in the order of their places.
+///
+/// # Errors
+/// Every problem there is: unknown, repeated, missing or misplaced fields, values out of bounds, values at odds.
+pub fn parse(fields: &[Field]) -> Result<Shape, Vec<Problem>> {
+    let mut reader = Reader { fields, problems: Vec::new() };
+    reader.check_paths();
+    let shape = reader.shape();
+    match shape {
+        Some(shape) if reader.problems.is_empty() => Ok(shape),
+        _ => {
+            reader.problems.sort_by_key(|problem| problem.at.map_or(usize::MAX, |Place(at)| at));
+            Err(reader.problems)
+        }
+    }
+}
+
+/// Reads the flat text form, as `Shape::text` writes it.
+///
+/// # Errors
+/// As [`parse`], each problem with its line number in front, joined by line ends.
+pub fn parse_text(text: &str) -> Result<Shape, String> {
+    parse(&read_text(text)).map_err(|problems| {
+        let lines = problems.iter().map(|problem| match problem.at {
+            Some(Place(line)) => format!("line {line}: {}", problem.message),
+            None => problem.message.clone(),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    })
+}
+
+struct Reader<'a> {
+    fields: &'a [Field],
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn problem(&mut self, at: Option<Place>, message: String) {
+        self.problems.push(Problem { at, message });
+    }
+
+    fn find(&self, path: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.path == path)
+    }
+
+    fn check_paths(&mut self) {
+        let known = all_paths();
+        let fields = self.fields;
+        for (index, field) in fields.iter().enumerate() {
+            if !known.contains(&field.path) {
+                self.problem(Some(field.at), unknown(&field.path, &known));
+            } else if fields[..index].iter().any(|earlier| earlier.path == field.path) {
+                self.problem(Some(field.at), format!("`{}` is given twice", key(&field.path)));
+            }
+        }
+    }
+
+    fn row(path: &str) -> &'static FieldRow {
+        FIELDS.iter().find(|row| row.path == path).unwrap_or(&FIELDS[0])
+    }
+
+    fn wrong(&mut self, field: &Field, row: &FieldRow) {
+        let found = match &field.value {
+            Value::Flag => "found no value".to_owned(),
+            value => format!("found `{value}`"),
+        };
+        self.problem(Some(field.value_at), format!("`{}` must be {}, {found}", row.key(), row.allowed()));
+    }
+
+    /// The section's own place, for a field that is missing in it; a missing section is one problem, not many.
+    fn missing(&mut self, path: &str, row: &FieldRow) {
+        let section = path.split('.').next().unwrap_or(path);
+        let at = self.find(section).or_else(|| self.fields.iter().find(|f| f.path.starts_with(section)));
+        let message = match at {
+            Some(_) => format!("`{}` is missing: {} ({})", row.key(), row.about, row.allowed()),
+            None => format!("`#[{section}(...)]` is missing"),
+        };
+        let at = at.map(|field| field.at);
+        if !self.problems.iter().any(|problem| problem.message == message) {
+            self.problem(at, message);
+        }
+    }
+
+    fn count(&mut self, path: &str) -> Option<usize> {
+        let row = Self::row(path);
+        let Some(field) = self.find(path).cloned() else {
+            if row.default.is_none() {
+                self.missing(path, row);
+            }
+            return None;
+        };
+        let Kind::Count { least, greatest, multiple } = row.kind else { return None };
+        match field.value {
+            Value::Int(value) => match usize::try_from(value) {
+                Ok(value) if (least..=greatest).contains(&value) && value % multiple == 0 => {
+                    return Some(value);
+                }
+                _ => self.wrong(&field, row),
+            },
+            _ => self.wrong(&field, row),
+        }
+        None
+    }
+
+    fn real(&mut self, path: &str) -> Option<f64> {
+        let row = Self::row(path);
+        let field = self.find(path).cloned()?;
+        let Kind::Real { above, most } = row.kind else { return None };
+        let value = match field.value {
+            #[allow(clippy::cast_precision_loss)]
+            Value::Int(value) => value as f64,
+            Value::Float(value) => value,
+            _ => f64::NAN,
+        };
+        if value > above && value <= most {
+            return Some(value);
+        }
+        self.wrong(&field, row);
+        None
+    }
+
+    fn flag_of(&mut self, field: &Field, key: &str) -> bool {
+        match &field.value {
+            Value::Flag => true,
+            Value::Word(word) if word == "true" => true,
+            Value::Word(word) if word == "false" => false,
+            value => {
+                let message =
+                    format!("`{key}` must be a flag: named alone, or `= true` or `= false`, found `{value}`");
+                self.problem(Some(field.value_at), message);
+                false
+            }
+        }
+    }
+
+    fn flag(&mut self, path: &str) -> bool {
+        match self.find(path).cloned() {
+            Some(field) => self.flag_of(&field, key(path)),
+            None => false,
+        }
+    }
+
+    fn choice<T: Copy>(&mut self, path: &str, table: &[(&str, T)], default: T) -> T {
+        let Some(field) = self.find(path).cloned() else { return default };
+        if let Value::Word(word) = &field.value
+            && let Some((_, value)) = table.iter().find(|(name, _)| name == word)
+        {
+            return *value;
+        }
+        self.wrong(&field, Self::row(path));
+        default
+    }
+
+    fn shape(&mut self) -> Option<Shape> {
+        let vocab = self.count("model.vocab");
+        let context = self.count("model.context").unwrap_or(2048);
+        let d_model = self.count("model.d_model");
+        let layers = self.count("model.layers");
+        let norms: Vec<_> = NormKind::ALL.iter().map(|kind| (kind.name(), *kind)).collect();
+        let biases: Vec<_> = Biases::ALL.iter().map(|biases| (biases.name(), *biases)).collect();
+        let precisions: Vec<_> =
+            crate::dtype::ALL.iter().filter(|row| row.is_precision).map(|r| (r.name, r.dtype)).collect();
+        let norm = Norm {
+            kind: self.choice("model.norm", &norms, NormKind::Rms),
+            epsilon: self.real("model.norm.eps").unwrap_or(1e-5),
+        };
+        let learned_positions = self.choice("model.positions", &[("none", false), ("learned", true)], false);
+        let biases = self.choice("model.biases", &biases, Biases::None);
+        let precision = self.choice("model.precision", &precisions, Dtype::Bf16);
+        let tied = self.flag("model.tied");
+        let attention = self.attention(d_model);
+        let feed_forward = self.feed_forward();
+        let targets = self.targets();
+        Some(Shape {
+            vocab: vocab?,
+            context,
+            d_model: d_model?,
+            layers: layers?,
+            tied,
+            norm,
+            learned_positions,
+            biases,
+            precision,
+            attention: attention?,
+            feed_forward: feed_forward?,
+            targets,
+        })
+    }
+
+    fn attention(&mut self, d_model: Option<usize>) -> Option<Attention> {
+        let heads = self.count("attention.heads");
+        let kv_heads = self.count("attention.kv_heads").or(heads);
+        let head_dim = self.count("attention.head_dim");
+        let theta = self.real("attention.rope.theta");
+        let rope = self.flag("attention.rope");
+        let theta_at = self.find("attention.rope.theta").map(|field| field.at);
+        if theta_at.is_some() && !rope {
+            self.problem(theta_at, "`theta` has a meaning only with `rope`".to_owned());
+        }
+        let causal = self.flag("attention.causal");
+        let full = self.flag("attention.full");
+        if causal && full {
+            let at = self.find("attention.full").map(|field| field.at);
+            self.problem(at, "`full` contradicts `causal`: choose one".to_owned());
+        }
+        let qk_norm = self.flag("attention.qk_norm");
+        let (heads, kv_heads) = (heads?, kv_heads?);
+        if heads % kv_heads != 0 {
+            let at = self.find("attention.kv_heads").map(|field| field.value_at);
+            self.problem(at, format!("`kv_heads` must divide `heads` (`{heads}`), found `{kv_heads}`"));
+        }
+        let head_dim = match (head_dim, self.find("attention.head_dim"), d_model) {
+            (Some(head_dim), _, _) => head_dim,
+            (None, None, Some(d_model)) => {
+                let head_dim = d_model / heads;
+                if d_model % heads != 0 || head_dim % 8 != 0 || !(8..=256).contains(&head_dim) {
+                    let at = self.find("attention.heads").map(|field| field.value_at);
+                    let row = Self::row("attention.head_dim");
+                    let found =
+                        format!("`head_dim` must be given: `d_model` / `heads` = {d_model} / {heads}");
+                    self.problem(at, format!("{found} is not {}", row.allowed()));
+                    return None;
+                }
+                head_dim
+            }
+            _ => return None,
+        };
+        Some(Attention {
+            heads,
+            kv_heads,
+            head_dim,
+            rope_theta: rope.then_some(theta.unwrap_or(10_000.0)),
+            causal: !full,
+            qk_norm,
+        })
+    }
+
+    fn feed_forward(&mut self) -> Option<FeedForward> {
+        let mut chosen: Vec<(ActivationKind, Place)> = Vec::new();
+        for kind in ActivationKind::ALL {
+            let Some(field) = self.find(&format!("feed_forward.{}", kind.name())).cloned() else { continue };
+            if self.flag_of(&field, kind.name()) {
+                chosen.push((kind, field.at));
+            }
+        }
+        let names: Vec<_> = ActivationKind::ALL.iter().map(|kind| format!("`{}`", kind.name())).collect();
+        let names = names.join(", ");
+        chosen.sort_by_key(|(_, at)| *at);
+        for (kind, at) in chosen.iter().skip(1) {
+            let message = format!("`{}` is a second activation: choose one of {names}", kind.name());
+            self.problem(Some(*at), message);
+        }
+        let d_ff = self.count("feed_forward.d_ff");
+        if chosen.is_empty()
+            && let Some(section) = self.fields.iter().find(|f| f.path.starts_with("feed_forward"))
+        {
+            let at = section.at;
+            self.problem(Some(at), format!("the activation is missing: one of {names}"));
+        }
+        Some(FeedForward { activation: chosen.first()?.0, d_ff: d_ff? })
+    }
+
+    fn targets(&mut self) -> Vec<&'static Arch> {
+        let fields = self.fields;
+        let mut targets = Vec::new();
+        for field in fields {
+            if let Some(arch) = field.path.strip_prefix("target.").and_then(arch::find)
+                && self.flag_of(field, arch.name)
+                && !targets.contains(&arch)
+            {
+                targets.push(arch);
+            }
+        }
+        targets
+    }
+}
+
+fn key(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+fn unknown(path: &str, known: &[String]) -> String {
+    let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
+    if parent == "target" {
+        return format!("`{name}` is not a known GPU: allowed are {}", arch::names());
+    }
+    let siblings: Vec<&str> = known
+        .iter()
+        .filter_map(|other| {
+            let (other_parent, other) = other.rsplit_once('.').unwrap_or(("", other));
+            (other_parent == parent).then_some(other)
+        })
+        .collect();
+    let nearest = siblings.iter().map(|other| (distance(name, other), other)).min();
+    if let Some((distance, other)) = nearest
+        && distance <= 2.min(name.len() / 2)
+    {
+        return format!("`{name}` is not a field of `{parent}`: did you mean `{other}`?");
+    }
+    if siblings.is_empty() {
+        return format!("`{}` takes nothing in parentheses, found `{name}`", key(parent));
+    }
+    let list: Vec<_> = siblings.iter().map(|other| format!("`{other}`")).collect();
+    format!("`{name}` is not a field of `{parent}`: allowed are {}", list.join(", "))
+}
+
+/// Edit distance (V. Levenshtein, 1966): fewest insertions, deletions and replacements.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::presets;
+
+    fn messages(text: &str) -> String {
+        parse_text(text).expect_err("the text has a mistake")
+    }
+
+    fn tiny(change: impl Fn(&str) -> Option<String>) -> String {
+        let text = presets::find("tiny").expect("tiny is a preset").text();
+        text.lines().filter_map(|line| change(line).map(|line| line + "\n")).collect()
+    }
+
+    #[test]
+    fn every_preset_survives_its_own_text() {
+        for preset in presets::ALL {
+            let shape = preset.shape();
+            assert_eq!(parse_text(&shape.text()), Ok(shape), "{}", preset.name);
+        }
+    }
+
+    #[test]
+    fn every_problem_is_reported_at_once_with_its_line() {
+        let text = tiny(|line| match line.split(' ').next() {
+            Some("model.vocab") => Some("model.vocab = many".into()),
+            Some("attention.kv_heads") => Some("attention.kv_heads = 3".into()),
+            Some("feed_forward.d_ff") => Some("feed_forward.d_f = 8".into()),
+            Some("model.precision") => Some("model.precision = fp8".into()),
+            _ => Some(line.to_owned()),
+        });
+        let messages = messages(&text);
+        assert_eq!(messages.lines().count(), 5, "{messages}");
+        assert!(messages.contains("line 1: `vocab` must be a whole number from 2 to 1048576, found `many`"));
+        assert!(messages.contains("`kv_heads` must divide `heads`"));
+        assert!(messages.contains("did you mean `d_ff`?"));
+        assert!(messages.contains("one of `fp32`, `bf16`, found `fp8`"));
+    }
+
+    #[test]
+    fn bounds_and_multiples_are_checked() {
+        for (line, message) in [
+            ("attention.head_dim = 300", "`head_dim` must be a multiple of 8 up to 256, found `300`"),
+            ("model.layers = 0", "`layers` must be a whole number from 1 to 1024, found `0`"),
+            ("model.layers = -1", "found `-1`"),
+            ("model.norm.eps = 0", "`eps` must be a number above 0 up to 1.0, found `0`"),
+            ("model.norm.eps = nan", "found `nan`"),
+            ("model.tied = 3", "`tied` must be a flag"),
+            ("model.d_model = 100", "`d_model` must be a multiple of 8 up to 65536, found `100`"),
+        ] {
+            let path = line.split(' ').next().unwrap_or_default();
+            let text = tiny(|old| {
+                Some(if old.starts_with(&format!("{path} ")) { line.to_owned() } else { old.to_owned() })
+            });
+            assert!(messages(&text).contains(message), "{line}: {}", messages(&text));
+        }
+    }
+
+    #[test]
+    fn a_missing_section_is_one_problem() {
+        let messages = messages("model.vocab = 8\nmodel.d_model = 8\nmodel.layers = 1\n");
+        assert_eq!(messages.lines().count(), 2, "{messages}");
+        assert!(messages.contains("`#[attention(...)]` is missing"));
+    }
+
+    #[test]
+    fn defaults_are_filled_in() {
+        let shape = parse_text(
+            "model.vocab = 10\nmodel.d_model = 64\nmodel.layers = 1\nattention.heads = 4\n\
+             feed_forward.gelu\nfeed_forward.d_ff = 16\ntarget.sm_86\n",
+        )
+        .expect("it is complete");
+        assert_eq!((shape.context, shape.attention.kv_heads, shape.attention.head_dim), (2048, 4, 16));
+        assert!(shape.attention.causal && !shape.tied && shape.attention.rope_theta.is_none());
+        assert_eq!(shape.targets.len(), 1);
+    }
+}
