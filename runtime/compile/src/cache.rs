@@ -69,7 +69,7 @@ impl Cache {
 
     /// The key of a source compiled by this compiler.
     pub fn key(compiler: &Compiler, source: &Source<'_>) -> CacheKey {
-        key(&compiler.version().to_string(), &compiler.options(source), source)
+        key(&compiler.identity(), &compiler.options(source), source)
     }
 
     /// The entry, `None` when it is absent, truncated or damaged. Resources and notes come from the stored log.

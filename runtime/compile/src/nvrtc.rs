@@ -81,6 +81,13 @@ impl Compiler {
         &self.path
     }
 
+    /// Tells compilers apart that may give different bytes: NVRTC does not say its patch level, so the length of
+    /// its file stands in for it.
+    pub fn identity(&self) -> String {
+        let n_bytes = self.path.metadata().map_or(0, |data| data.len());
+        format!("NVRTC {} of {n_bytes} bytes", self.version)
+    }
+
     /// The architectures it compiles for, as numbers without suffix: 80, 86, 90.
     pub fn archs(&self) -> &[u32] {
         &self.archs
