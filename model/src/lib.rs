@@ -1,1 +1,8 @@
-//! To be filled.
+//! Weights, data, schedules, the records of a run and its checkpoints: everything around a training step that is
+//! the same whoever executes it.
+//!
+//! In: a corpus on disk, a step number. Out: batches, learning rates, metrics, plots, checkpoints. Nothing here
+//! knows a GPU.
+
+pub mod permutation;
+pub mod random;
