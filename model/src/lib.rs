@@ -4,5 +4,8 @@
 //! In: a corpus on disk, a step number. Out: batches, learning rates, metrics, plots, checkpoints. Nothing here
 //! knows a GPU.
 
+pub mod atomic_file;
+pub mod checksum;
+mod mapped;
 pub mod permutation;
 pub mod random;
