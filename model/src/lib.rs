@@ -6,6 +6,8 @@
 
 pub mod atomic_file;
 pub mod checksum;
+pub mod corpus;
 mod mapped;
 pub mod permutation;
 pub mod random;
+pub mod split;

@@ -1,0 +1,305 @@
+//! Where tokens come from: text, whose bytes are the tokens, or `.bin` files of tokens.
+//!
+//! In: a path, or text embedded in the program. Out: [`Tokens`], one long sequence read by range. A file named
+//! `*.bin` holds tokens, any other file is text, whatever its content. It knows nothing of batches.
+//!
+//! A folder is walked to the bottom and its files are taken in the order of their paths, compared part by part.
+//! Names that begin with `.` are skipped, linked folders are not entered, linked files are. If it holds any `.bin`,
+//! those are the shards of the corpus and everything else (readmes, vocabularies) is ignored; otherwise each file is
+//! text, and a newline is put between two files where the first does not end in one.
+
+mod folder;
+mod shard;
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::{fmt, fs};
+
+use shard::Shard;
+
+/// Tokens of each `.bin` that are checked against the vocabulary when it is opened. The rest is checked when read.
+const N_CHECKED: usize = if cfg!(test) { 1 << 10 } else { 1 << 24 };
+
+/// A corpus: one sequence of tokens, all below the vocabulary.
+#[derive(Debug)]
+pub struct Tokens {
+    parts: Vec<Part>,
+    /// Where each part ends in the sequence.
+    ends: Vec<usize>,
+    vocab: usize,
+}
+
+/// A stretch of the corpus that lies in one piece.
+#[derive(Debug)]
+struct Part {
+    name: String,
+    data: Data,
+}
+
+enum Data {
+    Text(Vec<u8>),
+    Embedded(&'static [u8]),
+    Shard(Shard),
+}
+
+/// Why a corpus cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum CorpusError {
+    #[error("cannot read `{path}`")]
+    Unreadable { path: String, source: io::Error },
+    #[error("a corpus must have at least one token, found none in `{path}`")]
+    Empty { path: String },
+    #[error("a corpus must have at least one file that is not hidden, found none in `{path}`")]
+    NoFile { path: String },
+    #[error("a corpus must have at least `{needed}` tokens {reason}, found `{found}`")]
+    TooShort { needed: usize, found: usize, reason: String },
+    #[error("`{path}` must hold whole tokens of `{width}` bytes, found `{found}` bytes of them")]
+    PartOfToken { path: String, width: usize, found: usize },
+    #[error("`{path}` must hold the `{said}` tokens that its header says, found `{found}`")]
+    LyingHeader { path: String, said: i64, found: usize },
+    #[error("`{path}` must be of version `{allowed}` of its format, found `{found}`")]
+    Version { path: String, allowed: i32, found: i32 },
+    #[error("a token must be below `vocab`, `{vocab}`, found `{token}` at position `{position}` of `{path}`")]
+    Token { token: u32, position: usize, path: String, vocab: usize },
+    #[error("`vocab` must be at least 256 for text, whose tokens are bytes, found `{0}`")]
+    VocabForText(usize),
+}
+
+impl Tokens {
+    /// Opens the file or folder at `path`. Text is read into memory, `.bin` files are mapped.
+    pub fn open(path: &Path, vocab: usize) -> Result<Self, CorpusError> {
+        let unreadable = |source| CorpusError::Unreadable { path: path.display().to_string(), source };
+        if !fs::metadata(path).map_err(unreadable)?.is_dir() {
+            let data = if folder::is_bin(path) {
+                Data::Shard(Shard::open(path)?)
+            } else {
+                Data::Text(fs::read(path).map_err(unreadable)?)
+            };
+            return Self::from_parts(path, vec![Part { name: path.display().to_string(), data }], vocab);
+        }
+        let files = folder::files(path)?;
+        let mut parts = Vec::new();
+        for file in files.iter().filter(|file| folder::is_bin(file)) {
+            parts.push(Part { name: file.display().to_string(), data: Data::Shard(Shard::open(file)?) });
+        }
+        if parts.is_empty() {
+            parts.push(Part { name: path.display().to_string(), data: Data::Text(folder::text(&files)?) });
+        }
+        Self::from_parts(path, parts, vocab)
+    }
+
+    /// A corpus of text embedded in the program, called `name` in errors.
+    pub fn embedded(name: &str, text: &'static [u8], vocab: usize) -> Result<Self, CorpusError> {
+        let part = Part { name: name.to_owned(), data: Data::Embedded(text) };
+        Self::from_parts(Path::new(name), vec![part], vocab)
+    }
+
+    fn from_parts(path: &Path, parts: Vec<Part>, vocab: usize) -> Result<Self, CorpusError> {
+        let mut ends = Vec::with_capacity(parts.len());
+        let mut end = 0;
+        for part in &parts {
+            let n = part.len();
+            match &part.data {
+                Data::Shard(shard) => {
+                    shard.check(vocab, n.min(N_CHECKED)).map_err(|bad| bad.of(part, vocab))?
+                }
+                Data::Text(_) | Data::Embedded(_) if vocab < 256 => {
+                    return Err(CorpusError::VocabForText(vocab));
+                }
+                Data::Text(_) | Data::Embedded(_) => {}
+            }
+            end += n;
+            ends.push(end);
+        }
+        if end == 0 {
+            return Err(CorpusError::Empty { path: path.display().to_string() });
+        }
+        Ok(Self { parts, ends, vocab })
+    }
+
+    /// Tokens in the corpus; at least one.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// The number that every token is below.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Writes the tokens of `range` to `out`. Panics when the range leaves the corpus or `out` has another length.
+    pub fn fill(&self, range: Range<usize>, out: &mut [i32]) -> Result<(), CorpusError> {
+        assert!(range.end <= self.len(), "range {range:?} of a corpus of {} tokens", self.len());
+        assert_eq!(out.len(), range.len(), "room for the tokens of {range:?}");
+        let mut part = self.ends.partition_point(|end| *end <= range.start);
+        let mut out = out;
+        let mut at = range.start;
+        while !out.is_empty() {
+            let n = out.len().min(self.ends[part] - at);
+            let (now, later) = std::mem::take(&mut out).split_at_mut(n);
+            let start = at - (self.ends[part] - self.parts[part].len());
+            self.parts[part].fill(start, now, self.vocab)?;
+            (out, at, part) = (later, at + n, part + 1);
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        match &self.data {
+            Data::Text(text) => text.len(),
+            Data::Embedded(text) => text.len(),
+            Data::Shard(shard) => shard.len(),
+        }
+    }
+
+    fn fill(&self, start: usize, out: &mut [i32], vocab: usize) -> Result<(), CorpusError> {
+        let bytes = match &self.data {
+            Data::Text(text) => text.as_slice(),
+            Data::Embedded(text) => text,
+            Data::Shard(shard) => return shard.fill(start, out, vocab).map_err(|bad| bad.of(self, vocab)),
+        };
+        for (token, byte) in out.iter_mut().zip(&bytes[start..]) {
+            *token = i32::from(*byte);
+        }
+        Ok(())
+    }
+}
+
+impl shard::BadToken {
+    fn of(self, part: &Part, vocab: usize) -> CorpusError {
+        CorpusError::Token { token: self.token, position: self.position, path: part.name.clone(), vocab }
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, n) = match self {
+            Self::Text(text) => ("text", text.len()),
+            Self::Embedded(text) => ("embedded text", text.len()),
+            Self::Shard(shard) => ("tokens", shard.len()),
+        };
+        write!(f, "{n} of {kind}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(tokens: &Tokens) -> Vec<i32> {
+        let mut out = vec![0; tokens.len()];
+        tokens.fill(0..tokens.len(), &mut out).unwrap();
+        out
+    }
+
+    fn bytes_of(tokens: &Tokens) -> Vec<u8> {
+        all(tokens).into_iter().map(|token| u8::try_from(token).unwrap()).collect()
+    }
+
+    fn raw(tokens: &[u16]) -> Vec<u8> {
+        tokens.iter().flat_map(|token| token.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_text_file_is_its_bytes_invalid_utf8_included() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.txt");
+        let text = b"caf\xC3\xA9 \xFF\x00\n";
+        fs::write(&path, text).unwrap();
+        assert_eq!(bytes_of(&Tokens::open(&path, 256).unwrap()), text);
+        let error = Tokens::open(&path, 255).unwrap_err().to_string();
+        assert_eq!(error, "`vocab` must be at least 256 for text, whose tokens are bytes, found `255`");
+        assert_eq!(bytes_of(&Tokens::embedded("poem", b"\xFEab", 256).unwrap()), b"\xFEab");
+    }
+
+    #[test]
+    fn a_folder_of_text_is_joined_in_path_order_by_newlines() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["b/inner", ".git"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        let files = [("b/inner/x", "three"), ("b/y", "four\n"), ("a", "one\n"), ("b.txt", "two"), ("c", "")];
+        let hidden = [(".DS_Store", "no"), (".git/HEAD", "no")];
+        files.iter().chain(&hidden).for_each(|(name, text)| fs::write(at(name), text).unwrap());
+        let found = String::from_utf8(bytes_of(&Tokens::open(folder.path(), 300).unwrap())).unwrap();
+        assert_eq!(found, "one\nthree\nfour\ntwo");
+    }
+
+    #[test]
+    fn shards_join_in_path_order_and_any_range_of_them_reads_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let sequence: Vec<u16> = (0..97).map(|i| i * 13 % 101).collect();
+        let pieces = [&sequence[..1], &sequence[1..40], &[], &sequence[40..41], &sequence[41..]];
+        for (i, piece) in pieces.iter().enumerate() {
+            fs::write(folder.path().join(format!("part_{i}.bin")), raw(piece)).unwrap();
+        }
+        fs::write(folder.path().join("readme.md"), "not a token").unwrap();
+        let tokens = Tokens::open(folder.path(), 101).unwrap();
+        let expected: Vec<i32> = sequence.iter().map(|token| i32::from(*token)).collect();
+        assert_eq!(all(&tokens), expected);
+        for start in 0..=97 {
+            for end in start..=97 {
+                let mut out = vec![-1; end - start];
+                tokens.fill(start..end, &mut out).unwrap();
+                assert_eq!(out, expected[start..end], "{start}..{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_outside_the_vocabulary_is_named_with_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.bin");
+        fs::write(&path, raw(&[1, 2, 50, 3])).unwrap();
+        let error = Tokens::open(&path, 50).unwrap_err().to_string();
+        let expected = "a token must be below `vocab`, `50`, found `50` at position `2` of ";
+        assert_eq!(error, format!("{expected}`{}`", path.display()));
+        assert!(Tokens::open(&path, 51).is_ok());
+    }
+
+    #[test]
+    fn a_bad_token_past_the_checked_part_is_found_when_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.bin");
+        let mut bytes = vec![0; 2 * N_CHECKED];
+        bytes.extend(raw(&[9, 10]));
+        fs::write(&path, bytes).unwrap();
+        let tokens = Tokens::open(&path, 10).unwrap();
+        let mut out = [0];
+        tokens.fill(N_CHECKED..N_CHECKED + 1, &mut out).unwrap();
+        assert_eq!(out, [9]);
+        let error = tokens.fill(N_CHECKED + 1..N_CHECKED + 2, &mut out).unwrap_err();
+        assert!(matches!(error, CorpusError::Token { token: 10, position, .. } if position == N_CHECKED + 1));
+    }
+
+    #[test]
+    fn what_cannot_be_a_corpus_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = |path: &Path| Tokens::open(path, 256).unwrap_err().to_string();
+        let shown = |path: &Path| path.display().to_string();
+        let root = folder.path();
+        assert_eq!(
+            error(root),
+            format!(
+                "a corpus must have at least one file that is not hidden, found none in `{}`",
+                shown(root)
+            )
+        );
+        let missing = root.join("missing");
+        assert_eq!(error(&missing), format!("cannot read `{}`", shown(&missing)));
+        for name in ["empty.txt", "empty.bin"] {
+            let path = root.join(name);
+            fs::write(&path, b"").unwrap();
+            let expected = format!("a corpus must have at least one token, found none in `{}`", shown(&path));
+            assert_eq!(error(&path), expected);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! One `.bin` file of tokens, mapped: raw 16-bit tokens as nanoGPT writes them, or llm.c's files, which have a header
+//! of 256 32-bit integers: magic, version, number of tokens. Everything is little-endian.
+//!
+//! In: a path. Out: tokens by range, or the first bad one. The layout is told by the header's magic number.
+
+use std::path::Path;
+
+use super::CorpusError;
+use crate::mapped::MappedFile;
+
+/// Bytes of llm.c's header.
+const HEADER: usize = 256 * 4;
+
+/// A kind of header: its magic number, the version that is read, and bytes per token.
+struct Layout {
+    magic: i32,
+    version: i32,
+    width: usize,
+}
+
+const LAYOUTS: [Layout; 2] =
+    [Layout { magic: 20_240_520, version: 1, width: 2 }, Layout { magic: 20_240_801, version: 7, width: 4 }];
+
+/// A mapped file of tokens.
+pub(super) struct Shard {
+    map: MappedFile,
+    /// Bytes before the first token.
+    start: usize,
+    /// Bytes per token: 2 or 4.
+    width: usize,
+}
+
+/// A token that is not below the vocabulary.
+#[derive(Debug)]
+pub(super) struct BadToken {
+    pub(super) token: u32,
+    pub(super) position: usize,
+}
+
+impl Shard {
+    /// Maps `path` and reads its header, if it has one.
+    pub(super) fn open(path: &Path) -> Result<Self, CorpusError> {
+        let name = || path.display().to_string();
+        let map =
+            MappedFile::open(path).map_err(|source| CorpusError::Unreadable { path: name(), source })?;
+        let word = |i: usize| i32::from_le_bytes(std::array::from_fn(|byte| map[4 * i + byte]));
+        let layout = LAYOUTS.iter().find(|layout| map.len() >= HEADER && word(0) == layout.magic);
+        let (start, width) = layout.map_or((0, 2), |layout| (HEADER, layout.width));
+        let n_bytes = map.len() - start;
+        if n_bytes % width != 0 {
+            return Err(CorpusError::PartOfToken { path: name(), width, found: n_bytes });
+        }
+        if let Some(layout) = layout {
+            let (version, said, found) = (word(1), i64::from(word(2)), n_bytes / width);
+            if version != layout.version {
+                return Err(CorpusError::Version { path: name(), allowed: layout.version, found: version });
+            }
+            if usize::try_from(said) != Ok(found) {
+                return Err(CorpusError::LyingHeader { path: name(), said, found });
+            }
+        }
+        Ok(Self { map, start, width })
+    }
+
+    /// Tokens in the file.
+    pub(super) fn len(&self) -> usize {
+        (self.map.len() - self.start) / self.width
+    }
+
+    /// Looks for a token that is not below `vocab` among the first `n`.
+    pub(super) fn check(&self, vocab: usize, n: usize) -> Result<(), BadToken> {
+        if self.width == 2 && vocab > usize::from(u16::MAX) {
+            return Ok(());
+        }
+        let mut piece = [0; 4096];
+        for start in (0..n).step_by(piece.len()) {
+            let n = piece.len().min(n - start);
+            self.fill(start, &mut piece[..n], vocab)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the tokens from `start` on to `out`, all below `vocab` and none above `i32::MAX`.
+    pub(super) fn fill(&self, start: usize, out: &mut [i32], vocab: usize) -> Result<(), BadToken> {
+        let bytes = &self.map[self.start + start * self.width..][..out.len() * self.width];
+        let limit = u32::try_from(vocab).unwrap_or(u32::MAX).min(1 << 31);
+        let mut largest = 0;
+        let mut write = |out: &mut i32, token: u32| {
+            largest = largest.max(token);
+            *out = token.cast_signed();
+        };
+        if self.width == 2 {
+            let (tokens, _) = bytes.as_chunks::<2>();
+            out.iter_mut().zip(tokens).for_each(|(out, token)| write(out, u16::from_le_bytes(*token).into()));
+        } else {
+            let (tokens, _) = bytes.as_chunks::<4>();
+            out.iter_mut().zip(tokens).for_each(|(out, token)| write(out, u32::from_le_bytes(*token)));
+        }
+        if largest < limit {
+            return Ok(());
+        }
+        let bad = out.iter().position(|token| token.cast_unsigned() >= limit);
+        bad.map_or(Ok(()), |at| Err(BadToken { token: out[at].cast_unsigned(), position: start + at }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(magic: i32, version: i32, said: i32, tokens: &[u8]) -> Vec<u8> {
+        let mut bytes: Vec<u8> = [magic, version, said].iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.resize(HEADER, 0);
+        bytes.extend(tokens);
+        bytes
+    }
+
+    /// The tokens of a file of `bytes`, or the error without the file's name.
+    fn read(bytes: &[u8]) -> Result<Vec<i32>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.bin");
+        std::fs::write(&path, bytes).unwrap();
+        let shard = Shard::open(&path)
+            .map_err(|error| error.to_string().replace(&path.display().to_string(), "a.bin"))?;
+        let mut out = vec![0; shard.len()];
+        shard.fill(0, &mut out, usize::MAX).map_err(|bad| format!("{bad:?}"))?;
+        Ok(out)
+    }
+
+    #[test]
+    fn each_layout_is_told_by_its_header() {
+        let narrow = [1, 0, 255, 255, 7, 1];
+        assert_eq!(read(&narrow), Ok(vec![1, 65_535, 263]));
+        assert_eq!(read(&file(20_240_520, 1, 3, &narrow)), Ok(vec![1, 65_535, 263]));
+        let wide = [1, 0, 0, 0, 0, 1, 2, 0];
+        assert_eq!(read(&file(20_240_801, 7, 2, &wide)), Ok(vec![1, 131_328]));
+        assert_eq!(read(&file(20_240_520, 1, 0, &[])), Ok(vec![]));
+    }
+
+    #[test]
+    fn damaged_files_are_refused() {
+        let cases = [
+            (vec![1, 0, 2], "`a.bin` must hold whole tokens of `2` bytes, found `3` bytes of them"),
+            (
+                file(20_240_801, 7, 1, &[0; 6]),
+                "`a.bin` must hold whole tokens of `4` bytes, found `6` bytes of them",
+            ),
+            (
+                file(20_240_520, 1, 9, &[0; 4]),
+                "`a.bin` must hold the `9` tokens that its header says, found `2`",
+            ),
+            (
+                file(20_240_520, 1, 1, &[0; 4]),
+                "`a.bin` must hold the `1` tokens that its header says, found `2`",
+            ),
+            (
+                file(20_240_520, 1, -2, &[0; 4]),
+                "`a.bin` must hold the `-2` tokens that its header says, found `2`",
+            ),
+            (file(20_240_801, 1, 1, &[0; 4]), "`a.bin` must be of version `7` of its format, found `1`"),
+            (file(20_240_801, 7, 1, &[0xFF; 4]), "BadToken { token: 4294967295, position: 0 }"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(read(&bytes), Err(expected.to_owned()));
+        }
+    }
+}
