@@ -5,6 +5,8 @@
 //! knows a GPU.
 
 pub mod atomic_file;
+pub mod batches;
+pub mod bigram;
 pub mod checksum;
 pub mod corpus;
 mod mapped;
