@@ -10,6 +10,8 @@ pub mod bigram;
 pub mod checksum;
 pub mod corpus;
 mod mapped;
+pub mod metrics;
 pub mod permutation;
+pub mod plot;
 pub mod random;
 pub mod split;
