@@ -7,6 +7,7 @@
 pub mod atomic_file;
 pub mod batches;
 pub mod bigram;
+pub mod checkpoint;
 pub mod checksum;
 pub mod corpus;
 mod mapped;

@@ -1,0 +1,147 @@
+//! The checkpoints in a run's folder: their names, the newest whole one, and the removal of others.
+//!
+//! In: the run's folder. Out: paths and checkpoints. Names that begin with `.step-` and end in `.tmp` are leftovers of
+//! a process that was killed while it wrote or removed one; nothing reads them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Checkpoint, CheckpointError};
+use crate::atomic_file::sync_folder;
+
+/// The newest whole checkpoint of a run.
+#[derive(Debug)]
+pub struct Latest {
+    /// The checkpoint; its checksums were compared.
+    pub checkpoint: Checkpoint,
+    /// What is wrong with those newer than it, newest first.
+    pub damaged: Vec<CheckpointError>,
+}
+
+/// A checkpoint by its name. Ordered by age.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Named {
+    pub(super) step: u64,
+    /// How many checkpoints of this step came before.
+    pub(super) again: u64,
+    pub(super) path: PathBuf,
+}
+
+/// The newest checkpoint in `run` that is whole, having read it to the end; none where there are no checkpoints.
+/// Changes nothing, so that it may be called while the run goes on.
+pub fn latest(run: &Path) -> Result<Option<Latest>, CheckpointError> {
+    let mut damaged = Vec::new();
+    for named in list(run)?.iter().rev() {
+        match Checkpoint::open(&named.path).and_then(|checkpoint| checkpoint.verify().map(|()| checkpoint)) {
+            Ok(checkpoint) => return Ok(Some(Latest { checkpoint, damaged })),
+            Err(error) => damaged.push(error),
+        }
+    }
+    if damaged.is_empty() {
+        return Ok(None);
+    }
+    let (n, newest) = (damaged.len(), Box::new(damaged.swap_remove(0)));
+    Err(CheckpointError::AllDamaged { n, run: run.display().to_string(), newest })
+}
+
+/// Removes all checkpoints in `run` but those of the `n_kept` highest steps, and of each step all but the newest.
+pub fn prune(run: &Path, n_kept: usize) -> Result<(), CheckpointError> {
+    let mut kept: Vec<u64> = Vec::new();
+    for named in list(run)?.into_iter().rev() {
+        if kept.len() < n_kept && !kept.contains(&named.step) {
+            kept.push(named.step);
+        } else {
+            remove(run, &named)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the checkpoints in `run` past `step`: those of a course that a run resumed at `step` abandons, which would
+/// otherwise pass for its latest.
+pub fn discard_after(run: &Path, step: u64) -> Result<(), CheckpointError> {
+    list(run)?.iter().filter(|named| named.step > step).try_for_each(|named| remove(run, named))
+}
+
+/// The checkpoints in `run`, oldest first; none where it does not exist.
+pub(super) fn list(run: &Path) -> Result<Vec<Named>, CheckpointError> {
+    let unreadable = |source| CheckpointError::Read { path: run.display().to_string(), source };
+    let entries = match fs::read_dir(run) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(unreadable)?.path();
+        if let Some((step, again)) = path.file_name().and_then(|name| parse_name(name.to_str()?)) {
+            found.push(Named { step, again, path });
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The name of checkpoint number `again` of `step`.
+pub(super) fn name(step: u64, again: u64) -> String {
+    if again == 0 { format!("step-{step:06}") } else { format!("step-{step:06}.{again}") }
+}
+
+/// The temporary name that `name` has while it is written or removed.
+pub(super) fn temporary_name(name: &str) -> String {
+    format!(".{name}.{}.tmp", std::process::id())
+}
+
+/// Removes what killed processes left behind in `run`. Only for whoever writes the run.
+pub(super) fn remove_leftovers(run: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(run)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        if name.starts_with(b".step-") && name.ends_with(b".tmp") {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn parse_name(name: &str) -> Option<(u64, u64)> {
+    let number = name.strip_prefix("step-")?;
+    let (step, again) = number.split_once('.').unwrap_or((number, "0"));
+    let parsed = (step.parse().ok()?, again.parse().ok()?);
+    (self::name(parsed.0, parsed.1) == name).then_some(parsed)
+}
+
+/// Removes a checkpoint in such a way that it never looks like a damaged one.
+fn remove(run: &Path, named: &Named) -> Result<(), CheckpointError> {
+    let temporary = run.join(temporary_name(&name(named.step, named.again)));
+    fs::rename(&named.path, &temporary)
+        .and_then(|()| sync_folder(run))
+        .and_then(|()| fs::remove_dir_all(&temporary))
+        .map_err(|source| CheckpointError::Write { path: named.path.display().to_string(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written_and_no_others() {
+        for (step, again) in [(0, 0), (100, 0), (999_999, 3), (1_000_000, 0), (12_345_678, 12)] {
+            assert_eq!(parse_name(&name(step, again)), Some((step, again)));
+        }
+        let others = [
+            "step-1",
+            "step-000001.0",
+            "step-000001.x",
+            "step-",
+            "steps",
+            ".step-000001.9.tmp",
+            "step-+00001",
+        ];
+        for other in others {
+            assert_eq!(parse_name(other), None, "{other}");
+        }
+    }
+}
