@@ -15,4 +15,6 @@ pub mod metrics;
 pub mod permutation;
 pub mod plot;
 pub mod random;
+pub mod sample;
+pub mod schedule;
 pub mod split;
