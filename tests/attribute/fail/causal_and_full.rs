@@ -1,0 +1,10 @@
+use kernwright::Transformer;
+
+#[derive(Transformer)]
+#[model(vocab = 512, d_model = 64, layers = 2)]
+#[attention(heads = 4, causal, full)]
+#[feed_forward(swiglu, d_ff = 176)]
+#[target(sm_86)]
+struct Brain;
+
+fn main() {}

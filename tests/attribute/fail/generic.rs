@@ -1,0 +1,12 @@
+use kernwright::Transformer;
+
+#[derive(Transformer)]
+#[model(vocab = 512, d_model = 64, layers = LAYERS)]
+#[attention(heads = 4)]
+#[feed_forward(swiglu, d_ff = 176)]
+struct Brain<T: Copy, const LAYERS: usize> {
+    #[target(sm_86)]
+    inner: T,
+}
+
+fn main() {}

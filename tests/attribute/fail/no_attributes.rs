@@ -1,0 +1,6 @@
+use kernwright::Transformer;
+
+#[derive(Transformer)]
+struct Brain;
+
+fn main() {}
