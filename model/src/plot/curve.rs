@@ -10,6 +10,9 @@ pub(super) type Point = (f64, f64);
 /// About as many points of a curve as are drawn.
 const N_DRAWN: usize = 1600;
 
+/// A loss too large to mean anything. It is not averaged, since it would drown all others.
+const ABSURD: f64 = 1e6;
+
 /// Points from which a curve has enough of them to be smoothed.
 pub(super) const N_SMOOTHED: usize = 60;
 
@@ -19,13 +22,14 @@ pub(super) fn smoothed(points: &[Point]) -> Vec<Point> {
     let mut sums = vec![(0.0, 0usize)];
     for (_, loss) in points {
         let (sum, n) = sums[sums.len() - 1];
-        sums.push(if loss.is_finite() { (sum + loss, n + 1) } else { (sum, n) });
+        sums.push(if loss.abs() < ABSURD { (sum + loss, n + 1) } else { (sum, n) });
     }
     let last = points.len().saturating_sub(1);
     let smooth = |(i, point): (usize, &Point)| {
         let reach = (i / 5).min(points.len() / N_SMOOTHED);
         let (before, after) = (sums[i - reach], sums[(i + reach).min(last) + 1]);
-        let mean = (after.0 - before.0) / (after.1 - before.1) as f64;
+        let n = after.1 - before.1;
+        let mean = if n > 0 { (after.0 - before.0) / n as f64 } else { point.1 };
         (point.0, if point.1.is_finite() { mean } else { f64::NAN })
     };
     points.iter().enumerate().map(smooth).collect()
@@ -94,6 +98,7 @@ mod tests {
     fn points_that_are_not_numbers_cut_the_curve_and_nothing_else() {
         let mut points: Vec<Point> = (0..600).map(|i| (f64::from(i), 2.0)).collect();
         points[0].1 = f64::NAN;
+        points[100].1 = 1e30;
         points[300].1 = f64::INFINITY;
         let smooth = smoothed(&points);
         assert!(segments(&smooth).flatten().all(|point| point.1 == 2.0));
