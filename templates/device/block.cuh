@@ -5,7 +5,7 @@
 
 // The block's one piece of shared memory.
 __device__ __forceinline__ u8* shared_memory() {
-    extern __shared__ alignas(1024) u8 shared_bytes[];
+    alignas(1024) extern __shared__ u8 shared_bytes[];
     return shared_bytes;
 }
 
