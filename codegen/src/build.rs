@@ -85,13 +85,16 @@ fn derives_transformer(input: &DeriveInput) -> bool {
 mod tests {
     use super::*;
     use crate::write::tests::Folder;
+    use kernwright_plan::arch;
+    use kernwright_plan::shape::presets;
 
+    /// The first model has the shape of the preset `tiny`.
     const SOURCE: &str = r"
         mod inner {
             #[derive(Clone, kernwright::Transformer)]
-            #[model(vocab = 256, d_model = 64, layers = 1, tied)]
-            #[attention(heads = 2, rope)]
-            #[feed_forward(swiglu, d_ff = 128)]
+            #[model(vocab = 256, context = 256, d_model = 128, layers = 5, tied)]
+            #[attention(heads = 4, kv_heads = 2, rope)]
+            #[feed_forward(swiglu, d_ff = 352)]
             #[target(sm_86)]
             pub struct Brain;
         }
@@ -109,12 +112,16 @@ mod tests {
         fs::write(&file, SOURCE).expect("the folder is ours");
         let modified = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).expect("it exists");
         let copies = copies_of(&file, &folder.0, "brain", None);
-        assert!(!copies.is_empty());
+        let wanted =
+            kernwright_plan::kernels(&presets::find("tiny").expect("a preset").shape(), &arch::ALL[1]);
+        assert_eq!(copies.len(), wanted.len());
         assert!(copies.iter().all(|copy| modified(copy) == modified(&file)));
         assert!(copies.iter().all(|copy| copy.to_string_lossy().contains("Brain-")));
-        fs::remove_file(&copies[0]).expect("it was written");
+        for copy in &copies {
+            fs::remove_file(copy).expect("it was written");
+        }
         assert_eq!(copies_of(&file, &folder.0, "brain", None), copies);
-        assert!(copies[0].exists());
+        assert!(copies.iter().all(|copy| copy.exists()));
     }
 
     #[test]

@@ -225,14 +225,17 @@ fn whole_value(tokens: &[TokenTree]) -> usize {
     }
 }
 
-/// The value of some tokens. What is no literal, word or list keeps its text, for the one who knows what is allowed.
+/// The value of some tokens. A path keeps its text, as does what no field takes, such as a character.
 fn read_value(tokens: &[TokenTree]) -> Result<Value, String> {
     match tokens {
         [TokenTree::Literal(literal)] => read_literal(literal, false),
         [minus, TokenTree::Literal(literal)] if is_punct(minus, '-') => read_literal(literal, true),
         [TokenTree::Ident(word)] => Ok(Value::Word(word.unraw().to_string())),
         [TokenTree::Group(group)] if group.delimiter() == Delimiter::Bracket => Ok(Value::Text(list(group))),
-        _ => Ok(Value::Text(stream(tokens).to_string())),
+        tokens if tokens.iter().all(|token| is_punct(token, ':') || matches!(token, TokenTree::Ident(_))) => {
+            Ok(Value::Text(tokens.iter().map(ToString::to_string).collect()))
+        }
+        _ => Err(format!("must be a literal or a word: nothing is evaluated, found `{}`", stream(tokens))),
     }
 }
 

@@ -73,13 +73,12 @@ fn every_kind_of_value_is_taken() {
         ("\"two words\"", "Text(\"two words\")"),
         ("true", "Word(\"true\")"),
         ("'c'", "Text(\"'c'\")"),
-        ("4 * 768", "Text(\"4 * 768\")"),
+        ("::a::b", "Text(\"::a::b\")"),
         ("[local,local , global,]", "Text(\"[local, local, global]\")"),
         ("170141183460469231731687303715884105727", "Int(170141183460469231731687303715884105727)"),
     ] {
         assert_eq!(fields(&format!("#[model(x = {value})]")), ["model", &format!("model.x = {read}")]);
     }
-    assert!(fields("#[model(x = a::b)]")[1].contains("Text"));
 }
 
 #[test]
@@ -91,7 +90,7 @@ fn values_from_a_macro_variable_are_unwrapped() {
 
 #[test]
 fn places_map_back_to_the_tokens() {
-    let source = "#[model(vocab = 1,\n        norm = rms(eps = 4 * 2))]\nstruct Brain;";
+    let source = "#[model(vocab = 1,\n        norm = rms(eps = ::a))]\nstruct Brain;";
     let (declaration, places) = declaration(source);
     let at = |path: &str, of: fn(&Field) -> Place| {
         let field = declaration.fields.iter().find(|field| field.path == path).expect("the field is there");
@@ -102,7 +101,7 @@ fn places_map_back_to_the_tokens() {
     assert_eq!(at("model.vocab", |field| field.value_at), "1:16-17 ");
     assert_eq!(at("model.norm", |field| field.value_at), "2:15-18 ");
     assert_eq!(at("model.norm.eps", |field| field.at), "2:19-22 ");
-    assert_eq!(at("model.norm.eps", |field| field.value_at), "2:25-30 ");
+    assert_eq!(at("model.norm.eps", |field| field.value_at), "2:25-28 ");
     let missing = Problem { at: None, message: "m".into() };
     assert_eq!(located(&places.error(&missing)), "3:7-12 m");
 }
@@ -121,6 +120,10 @@ fn mistakes_of_form_are_found_at_their_tokens() {
         ("#[model(vocab = 16u32)]", "1:16-21 `vocab` takes no type suffix: write `16`"),
         ("#[model(eps = -1e-5f32)]", "1:14-22 `eps` takes no type suffix: write `-1e-5`"),
         ("#[model(eps = 1e999)]", "1:14-19 `eps` is out of range: `1e999` is no 64-bit float"),
+        (
+            "#[model(d_ff = 4 * D)]",
+            "1:15-20 `d_ff` must be a literal or a word: nothing is evaluated, found `4 * D`",
+        ),
         ("#[model = 3]", "1:2-11 expected `#[model(...)]`"),
         ("#[model[tied]]", "1:2-13 expected `#[model(...)]`"),
     ] {
