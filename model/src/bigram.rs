@@ -37,7 +37,7 @@ pub struct Bigram {
 
 impl Bigram {
     /// Tokens that are counted unless asked otherwise: a few seconds of work.
-    pub const N_TOKENS: usize = 1 << 26;
+    pub const N_TOKENS: usize = 1 << 25;
 
     /// Counts the pairs among the first `n_tokens` tokens of `section`.
     pub fn count(section: &Section, n_tokens: usize) -> Result<Self, CorpusError> {
