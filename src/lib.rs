@@ -1,1 +1,31 @@
-//! To be filled.
+//! Kernwright: declare a transformer's shape in attributes on a struct, get the training step for exactly that shape.
+//!
+//! In: a struct with `#[derive(Transformer)]`. Out: the CUDA its shape needs, below target/kernwright, and a program
+//! that plans, trains and generates ([`cli::main`]). This crate is a facade: it knows terminals, exit codes and the
+//! environment, and leaves the rest to the crates behind it.
+//!
+//! ```
+//! use kernwright::Transformer;
+//!
+//! #[derive(Transformer)]
+//! #[model(vocab = 256, context = 128, d_model = 64, layers = 2, tied, norm = rms(eps = 1e-5), precision = bf16)]
+//! #[attention(heads = 4, kv_heads = 2, head_dim = 16, rope(theta = 10_000.0), causal)]
+//! #[feed_forward(swiglu, d_ff = 176)]
+//! #[target(sm_86, sm_90a)]
+//! pub struct Brain;
+//!
+//! use kernwright::Model;
+//! assert!(Brain::SHAPE.contains("attention.kv_heads = 2"));
+//! ```
+
+pub mod cli;
+mod environment;
+mod model;
+mod terminal;
+
+pub use kernwright_macros::Transformer;
+pub use model::{Model, Source};
+
+/// The optional build script: `kernwright::build::run(&["src/main.rs"])`.
+#[cfg(feature = "render")]
+pub use kernwright_codegen::build;

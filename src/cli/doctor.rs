@@ -1,0 +1,18 @@
+//! `doctor`.
+
+use super::{Declared, Outcome};
+use crate::environment::Environment;
+use clap::Args;
+
+/// Flags of `doctor`.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Arguments {}
+
+/// Runs it.
+pub(super) fn run(
+    _arguments: &Arguments,
+    _declared: Option<Declared>,
+    _environment: &Environment,
+) -> Outcome {
+    Err("not there yet".into())
+}

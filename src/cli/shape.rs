@@ -1,0 +1,43 @@
+//! Which Shape a command is about: `--preset`, or the one that the program declares.
+
+use super::Declared;
+use clap::Args;
+use kernwright_plan::shape::{Shape, parse_text, presets};
+use std::error::Error;
+
+/// Flags that choose a Shape.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ShapeArguments {
+    /// A named shape instead of the declared one
+    #[arg(long, value_name = "NAME", value_parser = preset_names())]
+    pub(super) preset: Option<String>,
+}
+
+/// A Shape and what it is called.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) shape: Shape,
+}
+
+impl ShapeArguments {
+    /// The Shape.
+    pub(super) fn resolve(&self, declared: Option<Declared>) -> Result<Named, Box<dyn Error>> {
+        let name = match (self.preset.as_deref(), declared) {
+            (None, Some(declared)) => {
+                let shape = parse_text(declared.shape)?;
+                return Ok(Named { name: declared.name.to_owned(), shape });
+            }
+            (Some(name), _) => name,
+            (None, None) => "tiny",
+        };
+        let preset = presets::find(name).ok_or_else(|| format!("`{name}` is not a preset"))?;
+        Ok(Named { name: preset.name.to_owned(), shape: preset.shape() })
+    }
+}
+
+fn preset_names() -> clap::builder::PossibleValuesParser {
+    let values =
+        presets::ALL.iter().map(|preset| clap::builder::PossibleValue::new(preset.name).help(preset.about));
+    clap::builder::PossibleValuesParser::new(values)
+}

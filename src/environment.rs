@@ -1,0 +1,31 @@
+//! The environment, read once and passed on as data.
+
+use kernwright_compile::Places;
+use std::path::PathBuf;
+
+/// What the environment says.
+#[derive(Clone, Debug)]
+pub(crate) struct Environment {
+    /// Where NVIDIA's libraries and the C++ compiler may be.
+    pub(crate) places: Places,
+    /// Where compiled kernels are kept between runs: KERNWRIGHT_CACHE, else XDG_CACHE_HOME/kernwright, else
+    /// ~/.cache/kernwright.
+    pub(crate) cache: Option<PathBuf>,
+    /// NO_COLOR is set and not empty (no-color.org).
+    pub(crate) no_color: bool,
+}
+
+impl Environment {
+    /// Reads it.
+    pub(crate) fn read() -> Self {
+        let path = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let cache = path("KERNWRIGHT_CACHE")
+            .or_else(|| path("XDG_CACHE_HOME").map(|folder| folder.join("kernwright")))
+            .or_else(|| path("HOME").map(|folder| folder.join(".cache/kernwright")));
+        Self {
+            places: Places::from_variables(std::env::vars_os()),
+            cache,
+            no_color: path("NO_COLOR").is_some(),
+        }
+    }
+}

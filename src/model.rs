@@ -1,0 +1,22 @@
+//! What `#[derive(Transformer)]` gives a struct: data only.
+
+/// A declared model.
+pub trait Model {
+    /// The struct's name.
+    const NAME: &'static str;
+    /// Its Shape in the flat text form.
+    const SHAPE: &'static str;
+    /// The CUDA of every kernel, for every target.
+    const SOURCES: &'static [Source];
+}
+
+/// The text of one generated kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The GPU it is for: `sm_90a`.
+    pub arch: &'static str,
+    /// Its name, which is also its entry point's.
+    pub kernel: &'static str,
+    /// CUDA C++.
+    pub text: &'static str,
+}
