@@ -140,7 +140,7 @@ mod tests {
     fn pieces_hold_every_pair_of_neighbours_once() {
         let section = Section::whole(tokens(200));
         for (start, end) in [(0, 0), (3, 4), (3, 5), (0, 16), (1, 17), (0, 17), (5, 36), (0, 200)] {
-            let mut firsts = Vec::new();
+            let mut firsts: Vec<i32> = Vec::new();
             section.for_each_piece(start..end, |piece| firsts.extend(&piece[..piece.len() - 1])).unwrap();
             assert!(
                 firsts.into_iter().eq(start as i32..(end as i32 - 1).max(start as i32)),
