@@ -57,10 +57,17 @@ impl Role {
         }
     }
 
-    /// Does it keep its content between runs, and between plans of one executor?
+    /// Does it keep its content between runs?
     #[must_use]
     pub fn is_persistent(self) -> bool {
         !matches!(self, Self::Activation | Self::Scratch)
+    }
+
+    /// Do the plans of one executor share it, by name? Inputs and outputs are each plan's own: their sizes depend on
+    /// batch and length.
+    #[must_use]
+    pub fn is_shared(self) -> bool {
+        self.is_persistent() && !matches!(self, Self::Input | Self::Output)
     }
 }
 

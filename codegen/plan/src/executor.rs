@@ -1,7 +1,8 @@
 //! What runs a plan. The model crate knows nothing else of the device.
 //!
 //! In: plans and the content of their inputs. Out: the content of any buffer. One executor holds several plans
-//! (training, evaluation, generation) over one set of persistent buffers, matched by name.
+//! (training, evaluation, generation) over one set of weights and what belongs to them, matched by name
+//! (`Role::is_shared`); inputs and outputs are each plan's own.
 
 use crate::buffer::BufferId;
 use crate::plan::{Phase, Plan};
@@ -61,7 +62,7 @@ pub enum ExecutorError {
         /// What was handed in, in words.
         found: String,
     },
-    /// Two plans disagree about a persistent buffer.
+    /// Two plans disagree about a shared buffer.
     #[error("buffer `{buffer}` is {before} in an earlier plan and {now} in this one")]
     Mismatch {
         /// Name of the buffer.
@@ -87,7 +88,7 @@ pub enum ExecutorError {
 
 /// Runs plans.
 pub trait Executor {
-    /// Takes a plan in. Persistent buffers that an earlier plan brought keep their content; new ones are zero.
+    /// Takes a plan in. Shared buffers that an earlier plan brought keep their content; new ones are zero.
     ///
     /// # Errors
     /// When the plan is not sound, disagrees with an earlier one, or does not fit into memory.

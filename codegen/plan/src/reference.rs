@@ -95,21 +95,21 @@ pub enum Rounding {
 pub struct Reference<F> {
     rounding: Rounding,
     plans: Vec<Loaded<F>>,
-    persistent: HashMap<String, Vec<F>>,
+    shared: HashMap<String, Vec<F>>,
 }
 
 #[derive(Debug)]
 struct Loaded<F> {
     plan: Plan,
-    /// Content of every transient base buffer.
-    transient: Vec<Vec<F>>,
+    /// Content of every base buffer that no other plan shares.
+    own: Vec<Vec<F>>,
 }
 
 impl<F: Float> Reference<F> {
     /// An executor without plans.
     #[must_use]
     pub fn new(rounding: Rounding) -> Self {
-        Self { rounding, plans: Vec::new(), persistent: HashMap::new() }
+        Self { rounding, plans: Vec::new(), shared: HashMap::new() }
     }
 
     /// The content of a buffer at full precision.
@@ -118,10 +118,10 @@ impl<F: Float> Reference<F> {
         let loaded = &self.plans[plan.0];
         let (base, _) = loaded.plan.base(buffer);
         let owner = loaded.plan.buffer(base);
-        let content = if owner.role.is_persistent() {
-            &self.persistent[&owner.name]
+        let content = if owner.role.is_shared() {
+            &self.shared[&owner.name]
         } else {
-            &loaded.transient[base.0]
+            &loaded.own[base.0]
         };
         if base == buffer {
             return content.clone();
@@ -137,9 +137,9 @@ impl<F: Float> Reference<F> {
         let columns = loaded.plan.columns(buffer);
         let owner = loaded.plan.buffer(base);
         let (dtype, width) = (owner.dtype, owner.columns());
-        let content = match owner.role.is_persistent() {
-            true => self.persistent.entry(owner.name.clone()).or_default(),
-            false => &mut loaded.transient[base.0],
+        let content = match owner.role.is_shared() {
+            true => self.shared.entry(owner.name.clone()).or_default(),
+            false => &mut loaded.own[base.0],
         };
         let rows = content.chunks_mut(width.max(1)).zip(values.chunks(columns.len().max(1)));
         for (row, values) in rows {
@@ -196,14 +196,15 @@ impl<F: Float> Reference<F> {
 impl<F: Float> Executor for Reference<F> {
     fn load(&mut self, plan: Plan) -> Result<PlanId, ExecutorError> {
         plan.check().map_err(ExecutorError::Plan)?;
-        let mut transient = vec![Vec::new(); plan.buffers.len()];
+        let mut own = vec![Vec::new(); plan.buffers.len()];
         for (index, buffer) in plan.buffers.iter().enumerate().filter(|(_, b)| b.view.is_none()) {
-            if !buffer.role.is_persistent() {
-                transient[index] = vec![F::of(f64::NAN); buffer.len()];
+            if !buffer.role.is_shared() {
+                let initial = if buffer.role.is_persistent() { 0.0 } else { f64::NAN };
+                own[index] = vec![F::of(initial); buffer.len()];
                 continue;
             }
             let content = self
-                .persistent
+                .shared
                 .entry(buffer.name.clone())
                 .or_insert_with(|| vec![F::default(); buffer.len()]);
             if content.len() != buffer.len() {
@@ -214,7 +215,7 @@ impl<F: Float> Executor for Reference<F> {
                 });
             }
         }
-        self.plans.push(Loaded { plan, transient });
+        self.plans.push(Loaded { plan, own });
         Ok(PlanId(self.plans.len() - 1))
     }
 
