@@ -52,7 +52,12 @@ pub fn case(
     let mut fills = Vec::new();
     let mut step = Step { op: op.into(), reads: Vec::new(), writes: Vec::new(), phase: Phase::Forward };
     for (slot, shape, fill) in reads {
-        let buffer = input(&mut plan, &mut fills, slot, shape, fill);
+        // A slot may come several times, a name may not: persistent buffers are matched by it.
+        let name = match plan.find(slot) {
+            Some(_) => format!("{slot}.{}", plan.buffers.len()),
+            None => (*slot).to_owned(),
+        };
+        let buffer = input(&mut plan, &mut fills, &name, shape, fill);
         step.reads.push(Read { slot, buffer });
     }
     for (slot, shape) in writes {

@@ -80,7 +80,7 @@ impl Forward<'_> {
         reads.push(read("token_order", order));
         self.emit(Embedding, reads, vec![write("y", x)]);
         let Some(table) = self.parameter("positions.weight", "table") else { return x };
-        let y = self.activation("positions", vec![self.rows, self.shape.d_model]);
+        let y = self.activation("embedding.positions", vec![self.rows, self.shape.d_model]);
         self.emit(Positions { length }, vec![read("x", x), table], vec![write("y", y)]);
         y
     }
