@@ -47,8 +47,8 @@ impl Section {
         range: Range<usize>,
         mut piece: impl FnMut(&[i32]),
     ) -> Result<(), CorpusError> {
-        const N: usize = if cfg!(test) { 16 } else { 1 << 16 };
-        let mut tokens = vec![0; N];
+        const N: usize = if cfg!(test) { 16 } else { 1 << 12 };
+        let mut tokens = [0; N];
         let mut start = range.start;
         while start + 1 < range.end {
             let n = N.min(range.end - start);
