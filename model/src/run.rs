@@ -1,0 +1,153 @@
+//! A training run in a folder: steps, records, validations, checkpoints, a picture; until done or told to stop.
+//!
+//! In: a [`Trainer`], a folder, when to save and to validate. Out: `metrics.jsonl`, `loss.svg` and
+//! checkpoints `step-NNNNNN/`. It knows no terminal: an [`Observer`] does.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::bigram::Bigram;
+use crate::checkpoint::{self, CheckpointError};
+use crate::corpus::CorpusError;
+use crate::metrics::{self, Metrics, MetricsError, Record};
+use crate::plot::{Plot, PlotError};
+use crate::split::Split;
+use crate::trainer::{StepReport, TrainError, Trainer};
+
+/// When to validate, save and stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rhythm {
+    /// Validate after every so many steps; 0 only at the end.
+    pub eval_every: u64,
+    /// Save after every so many steps; 0 only at the end.
+    pub save_every: u64,
+    /// Stop after so many steps of this call, as if told to.
+    pub stop_after: Option<u64>,
+    /// Checkpoints to keep.
+    pub n_kept: usize,
+}
+
+/// Told what happens.
+pub trait Observer {
+    /// A step is done.
+    fn step(&mut self, report: &StepReport, tokens_per_second: f64);
+    /// The validation loss after a step, nats per token.
+    fn validated(&mut self, step: u64, loss: f64);
+    /// A checkpoint was saved.
+    fn saved(&mut self, folder: &Path);
+    /// Asked after every step: stop here?
+    fn wants_stop(&self) -> bool;
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// Steps done.
+    pub step: u64,
+    /// The last step's loss; none when there was no step to do.
+    pub loss: Option<f64>,
+    /// The last validation.
+    pub validation_loss: Option<f64>,
+    /// The newest checkpoint.
+    pub checkpoint: Option<PathBuf>,
+    /// Did it end before its last step?
+    pub stopped: bool,
+    /// Tokens per second over the steps alone, without validations and saves.
+    pub tokens_per_second: f64,
+}
+
+/// What can go wrong in a run.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum RunError {
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    #[error(transparent)]
+    Plot(#[from] PlotError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+/// The bigram model's mean loss on what `trainer` validates on, counted on the training part, nats per token.
+///
+/// # Errors
+/// When the corpus cannot be read.
+pub fn bigram_loss(trainer: &Trainer<'_>, split: &Split) -> Result<f64, CorpusError> {
+    Bigram::count(&split.training, Bigram::N_TOKENS)?.mean_nats(trainer.cover())
+}
+
+/// Trains until the last step or until told to stop, then validates, saves and draws. `options` goes into every
+/// checkpoint as it is.
+///
+/// # Errors
+/// When a step, the disk or the picture fails. A diverged loss leaves the weights of before in the last checkpoint.
+pub fn run(
+    trainer: &mut Trainer<'_>,
+    folder: &Path,
+    rhythm: Rhythm,
+    options: &serde_json::Value,
+    title: &str,
+    bigram: Option<f64>,
+    observer: &mut dyn Observer,
+) -> Result<Summary, RunError> {
+    let first = trainer.step_number();
+    checkpoint::discard_after(folder, first)?;
+    let metrics_path = folder.join("metrics.jsonl");
+    let mut metrics = Metrics::resume(&metrics_path, first)?;
+    let (started, mut busy) = (Instant::now(), 0.0);
+    let mut summary = Summary {
+        step: first,
+        loss: None,
+        validation_loss: None,
+        checkpoint: None,
+        stopped: false,
+        tokens_per_second: 0.0,
+    };
+    let n_steps = trainer.options().steps;
+    let tokens_per_step =
+        (trainer.options().batch * trainer.options().length * trainer.options().accumulate) as f64;
+    while summary.step < n_steps && !summary.stopped {
+        let begun = Instant::now();
+        let report = trainer.step()?;
+        let seconds = begun.elapsed().as_secs_f64();
+        busy += seconds;
+        summary.step = report.step;
+        summary.loss = Some(report.loss);
+        let done = report.step - first;
+        summary.tokens_per_second = tokens_per_step * done as f64 / busy;
+        observer.step(&report, tokens_per_step / seconds);
+        let last = report.step == n_steps;
+        summary.stopped = !last && (observer.wants_stop() || rhythm.stop_after == Some(done));
+        let due = |every: u64| every > 0 && report.step.is_multiple_of(every);
+        // A run that is told to stop does not make its user wait for a validation.
+        let validates = last || (!summary.stopped && due(rhythm.eval_every));
+        if validates {
+            let loss = trainer.evaluate()?;
+            summary.validation_loss = Some(loss);
+            observer.validated(report.step, loss);
+        }
+        metrics.append(&Record {
+            step: report.step,
+            tokens: report.tokens,
+            loss: report.loss,
+            learning_rate: report.learning_rate,
+            grad_norm: report.gradient_norm,
+            tokens_per_second: tokens_per_step / seconds,
+            validation_loss: validates.then_some(summary.validation_loss).flatten(),
+            elapsed: started.elapsed().as_secs_f64(),
+        })?;
+        if last || summary.stopped || due(rhythm.save_every) {
+            let saved = trainer.save(folder, options)?;
+            checkpoint::prune(folder, rhythm.n_kept)?;
+            observer.saved(&saved);
+            summary.checkpoint = Some(saved);
+        }
+        if validates || summary.stopped {
+            let records = metrics::read(&metrics_path)?;
+            Plot { title, records: &records, bigram }.save(&folder.join("loss.svg"))?;
+        }
+    }
+    Ok(summary)
+}
