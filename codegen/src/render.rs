@@ -225,6 +225,7 @@ mod tests {
     use super::*;
     use kernwright_plan::arch;
     use kernwright_plan::dtype::Dtype;
+    use kernwright_plan::shape::presets;
     use kernwright_plan::spec::{SpecField, field};
 
     const TEMPLATE: File = File {
@@ -349,6 +350,21 @@ mod tests {
             let text = render(&embedding(), arch).unwrap();
             assert!(text.contains(&format!("for {}", arch.name)), "{text}");
             assert!(text.contains(&embedding().name()), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_kernel_of_every_preset_renders_for_every_gpu() {
+        for preset in presets::ALL {
+            let shape = preset.shape();
+            for arch in arch::ALL {
+                let specs = kernwright_plan::kernels(&shape, arch);
+                assert!(!specs.is_empty(), "{}", preset.name);
+                for spec in &specs {
+                    let text = render(spec, arch).unwrap_or_else(|error| panic!("{}: {error}", preset.name));
+                    assert!(text.contains(&format!("{}(", spec.name())), "{text}");
+                }
+            }
         }
     }
 }

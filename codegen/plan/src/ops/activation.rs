@@ -4,10 +4,12 @@
 //! K. Gimpel, 2016). swiglu: `silu(gate) up` with `silu(x) = x / (1 + e^-x)` (N. Shazeer, 2020).
 
 use super::Operation;
+use super::rowwise::{BLOCK, UNEVEN, VIEW, WIDTH, any_view, count, elements, elementwise, pointer};
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::Lowered;
-use crate::plan::{Io, Step};
+use crate::plan::{Io, Mode, Step};
+use crate::spec::{KernelSpec, SpecValue, field};
 use crate::tape::{Tape, read};
 
 use crate::float::Float;
@@ -107,8 +109,27 @@ impl Operation for Activation {
         tape.emit(ActivationBackward { kind: self.kind }, reads, writes);
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let (rows, d_ff) = (io.rows("y"), io.columns("y"));
+        if d_ff % WIDTH != 0 {
+            return UNEVEN;
+        }
+        if any_view(io, &["y", "x"]) {
+            return VIEW;
+        }
+        let mut fields = vec![
+            field("kind", "", SpecValue::Word(self.kind.name())),
+            field("x_type", "", SpecValue::Type(io.dtype("x"))),
+            field("y_type", "", SpecValue::Type(io.dtype("y"))),
+        ];
+        let (template, size) = if self.kind.is_gated() {
+            fields.push(field("d_ff", "d", SpecValue::Int(d_ff as i64)));
+            ("activation/gated_forward", count(rows))
+        } else {
+            ("activation/plain_forward", elements(rows * d_ff))
+        };
+        let spec = KernelSpec { template, block: BLOCK, shared_memory: 0, fields };
+        elementwise(spec, rows * d_ff, vec![pointer(io, "y"), pointer(io, "x"), size])
     }
 
     #[cfg(feature = "reference")]
@@ -146,8 +167,32 @@ impl Operation for ActivationBackward {
         Cost { vector_flops: 12.0 * io.buffer("d_y").len() as f64, bytes: io.bytes(), ..Cost::default() }
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let (rows, d_ff) = (io.rows("d_y"), io.columns("d_y"));
+        if d_ff % WIDTH != 0 {
+            return UNEVEN;
+        }
+        if any_view(io, &["d_x", "d_y", "x"]) {
+            return VIEW;
+        }
+        if io.mode("d_x") != Some(Mode::Overwrite) {
+            return Lowered::NoKernel("no kernel yet that adds to `d_x`");
+        }
+        let mut fields = vec![
+            field("kind", "", SpecValue::Word(self.kind.name())),
+            field("dy_type", "", SpecValue::Type(io.dtype("d_y"))),
+            field("x_type", "", SpecValue::Type(io.dtype("x"))),
+            field("dx_type", "", SpecValue::Type(io.dtype("d_x"))),
+        ];
+        let (template, size) = if self.kind.is_gated() {
+            fields.push(field("d_ff", "d", SpecValue::Int(d_ff as i64)));
+            ("activation/gated_backward", count(rows))
+        } else {
+            ("activation/plain_backward", elements(rows * d_ff))
+        };
+        let spec = KernelSpec { template, block: BLOCK, shared_memory: 0, fields };
+        let slots = ["d_x", "d_y", "x"].map(|slot| pointer(io, slot));
+        elementwise(spec, rows * d_ff, [&slots[..], &[size]].concat())
     }
 
     #[cfg(feature = "reference")]

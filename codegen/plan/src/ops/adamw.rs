@@ -4,11 +4,14 @@
 //! `m^ = m / (1 - b1^t)`, `v^ = v / (1 - b2^t)`: `p = p - lr (m^ / (sqrt(v^) + eps) + decay p)`.
 
 use super::Operation;
+use super::rowwise::{BLOCK, blocks, elements, pointer};
 use crate::arch::Arch;
 use crate::cost::Cost;
-use crate::launch::Lowered;
+use crate::dtype::Dtype;
+use crate::launch::{Argument, Launch, Lowered};
 use crate::options::AdamWOptions;
 use crate::plan::Io;
+use crate::spec::{KernelSpec, SpecValue, field};
 
 #[cfg(feature = "reference")]
 use crate::{
@@ -29,6 +32,9 @@ pub struct AdamW {
     pub clip: Option<f32>,
 }
 
+/// Elements that a thread of the kernel owns.
+const THREAD_ELEMENTS: usize = 4;
+
 /// Added to the norm before the division.
 pub const CLIP_EPSILON: f32 = 1e-6;
 
@@ -43,8 +49,27 @@ impl Operation for AdamW {
         }
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let working = io.id("working").map(|id| io.plan.buffer(id).dtype);
+        let spec = KernelSpec {
+            template: "adamw/step",
+            block: BLOCK,
+            shared_memory: 0,
+            fields: vec![
+                field("working", "working", SpecValue::Bool(working.is_some())),
+                field("working_type", "", SpecValue::Type(working.unwrap_or(Dtype::Fp32))),
+            ],
+        };
+        let AdamWOptions { beta1, beta2, epsilon, weight_decay } = self.options;
+        let norm = if self.clip.is_some() { pointer(io, "norm") } else { Argument::Buffer(None) };
+        let n = io.buffer("parameter").len();
+        let slots = ["parameter", "m", "v", "working", "gradient", "learning_rate", "step"];
+        let mut arguments: Vec<_> = slots.iter().map(|slot| pointer(io, slot)).collect();
+        arguments.push(norm);
+        arguments.extend([beta1, beta2, epsilon, weight_decay, self.clip.unwrap_or(0.0)].map(Argument::F32));
+        arguments.push(elements(n));
+        let grid = [blocks(n.div_ceil(THREAD_ELEMENTS), BLOCK as usize), 1, 1];
+        Lowered::Launches(vec![Launch::Kernel { spec, grid, arguments }])
     }
 
     #[cfg(feature = "reference")]

@@ -4,10 +4,14 @@
 //! the loader's thread prepares: the sum has one order, whatever runs it.
 
 use super::Operation;
+use super::rowwise::{
+    BLOCK, MISSING, UNEVEN, VIEW, WARP, WIDTH, accumulate, any_view, blocks, count, elementwise, pointer,
+};
 use crate::arch::Arch;
 use crate::cost::Cost;
-use crate::launch::Lowered;
-use crate::plan::{Io, Step};
+use crate::launch::{Launch, Lowered};
+use crate::plan::{Io, Mode, Step};
+use crate::spec::{KernelSpec, SpecValue, field};
 use crate::tape::{Tape, read};
 
 #[cfg(feature = "reference")]
@@ -42,8 +46,27 @@ impl Operation for Embedding {
         tape.emit(EmbeddingBackward, reads, writes);
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let columns = io.columns("y");
+        if columns % WIDTH != 0 {
+            return UNEVEN;
+        }
+        if any_view(io, &["y", "table"]) {
+            return VIEW;
+        }
+        let spec = KernelSpec {
+            template: "embedding/forward",
+            block: BLOCK,
+            shared_memory: 0,
+            fields: vec![
+                field("table_type", "", SpecValue::Type(io.dtype("table"))),
+                field("y_type", "", SpecValue::Type(io.dtype("y"))),
+                field("columns", "d", SpecValue::Int(columns as i64)),
+            ],
+        };
+        let slots = ["y", "table", "tokens"].map(|slot| pointer(io, slot));
+        let rows = io.rows("y");
+        elementwise(spec, rows * columns, [&slots[..], &[count(rows)]].concat())
     }
 
     #[cfg(feature = "reference")]
@@ -95,8 +118,38 @@ impl Operation for EmbeddingBackward {
         Cost { vector_flops: d_y.len() as f64, bytes, ..Cost::default() }
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let (Some(d_table), Some(_)) = (io.id("d_table"), io.id("token_order")) else { return MISSING };
+        let columns = io.columns("d_y");
+        if columns % WIDTH != 0 {
+            return UNEVEN;
+        }
+        if any_view(io, &["d_y", "d_table"]) {
+            return VIEW;
+        }
+        let warps = BLOCK as usize / WARP;
+        let slice = WARP * WIDTH;
+        let spec = KernelSpec {
+            template: "embedding/backward",
+            block: BLOCK,
+            // A record of 16 bytes and a slice of sums for each warp.
+            shared_memory: (warps * (16 + slice * 4)) as u32,
+            fields: vec![
+                field("dy_type", "", SpecValue::Type(io.dtype("d_y"))),
+                field("d_table_type", "", SpecValue::Type(io.dtype("d_table"))),
+                field("columns", "d", SpecValue::Int(columns as i64)),
+            ],
+        };
+        let rows = io.rows("d_y");
+        let grid = [blocks(rows, warps), blocks(columns, slice), 1];
+        let slots = ["d_table", "d_y", "tokens", "token_order"].map(|slot| pointer(io, slot));
+        let arguments = [&slots[..], &[count(rows), accumulate(io, "d_table")]].concat();
+        let sum = Launch::Kernel { spec, grid, arguments };
+        // The kernel visits only the rows that some token names.
+        Lowered::Launches(match io.mode("d_table") {
+            Some(Mode::Overwrite) => vec![Launch::Zero { buffer: d_table }, sum],
+            _ => vec![sum],
+        })
     }
 
     #[cfg(feature = "reference")]

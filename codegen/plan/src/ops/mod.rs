@@ -15,6 +15,7 @@ pub mod linear;
 pub mod norm;
 pub mod positions;
 pub mod rope;
+mod rowwise;
 
 use crate::arch::Arch;
 use crate::cost::Cost;

@@ -5,10 +5,12 @@
 //! normalised on its own with the same weight.
 
 use super::Operation;
+use super::rowwise::{MISSING, UNEVEN, WARP, WIDTH, accumulate, blocks, count, elements, pointer};
 use crate::arch::Arch;
 use crate::cost::Cost;
-use crate::launch::Lowered;
+use crate::launch::{Launch, Lowered};
 use crate::plan::{Io, Step};
+use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 use crate::tape::{Tape, read, write};
 
 #[cfg(feature = "reference")]
@@ -68,6 +70,107 @@ pub struct NormBackward(pub Norm);
 /// sum does not depend on the GPU.
 pub const PARTIALS: usize = 256;
 
+/// Widest row that the forward kernel holds in registers.
+const FORWARD_COLUMNS: usize = 16384;
+
+/// Widest row that the backward kernel holds in registers, with its sums.
+const BACKWARD_COLUMNS: usize = 8192;
+
+/// Widest row that one warp walks alone.
+const WARP_COLUMNS: usize = 1024;
+
+/// Most threads that share a row.
+const ROW_THREADS: usize = 512;
+
+/// How the threads of a block are dealt out to rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Threads {
+    row: usize,
+    block: usize,
+}
+
+/// Part of a warp for short rows, a warp for longer ones, the block for the longest.
+fn forward_threads(columns: usize) -> Threads {
+    let parts = columns / WIDTH;
+    if columns <= WARP_COLUMNS {
+        return Threads { row: parts.next_power_of_two().min(WARP), block: 128 };
+    }
+    let row = parts.div_ceil(parts.div_ceil(ROW_THREADS)).next_multiple_of(WARP);
+    Threads { row, block: row }
+}
+
+/// As forward, but with so many threads per block that a thread's registers leave room for a second block: there are
+/// few blocks, since each leaves a partial sum.
+fn backward_threads(columns: usize) -> Threads {
+    let Threads { row, block } = forward_threads(columns);
+    let per_thread = (columns / WIDTH).div_ceil(row);
+    Threads { row, block: if row > WARP { block } else { [512, 256, 128, 128][per_thread - 1] } }
+}
+
+impl Norm {
+    /// What forward and backward kernels have in common, in the order of their names.
+    fn fields(&self, io: &Io, columns: usize, threads: Threads) -> Vec<SpecField> {
+        vec![
+            field("kind", "", SpecValue::Word(self.kind.name())),
+            field("x_type", "", SpecValue::Type(io.dtype("x"))),
+            field("bias", "bias", SpecValue::Bool(self.kind.has_bias())),
+            field("groups", "g", SpecValue::Int(self.groups as i64)),
+            field("columns", "d", SpecValue::Int(columns as i64)),
+            field("row_threads", "rt", SpecValue::Int(threads.row as i64)),
+        ]
+    }
+}
+
+impl NormBackward {
+    /// `d_x`, and a sum of `d_weight` and `d_bias` per block.
+    fn rows_launch(&self, io: &Io, columns: usize) -> Launch {
+        let threads = backward_threads(columns);
+        let mut fields = self.0.fields(io, columns, threads);
+        fields.insert(1, field("dy_type", "", SpecValue::Type(io.dtype("d_y"))));
+        fields.insert(3, field("dx_type", "", SpecValue::Type(io.dtype("d_x"))));
+        let warps = threads.block / WARP;
+        // Two sums over the block for a row; or, among warps with rows of their own, one partial sum.
+        let floats = if threads.row > WARP { 2 * warps } else { self.sums() * columns };
+        let spec = KernelSpec {
+            template: "norm/backward",
+            block: threads.block as u32,
+            shared_memory: 4 * floats as u32,
+            fields,
+        };
+        let slots = ["d_x", "partials", "d_y", "x", "weight", "mean", "rstd"];
+        let mut arguments: Vec<_> = slots.iter().map(|slot| pointer(io, slot)).collect();
+        arguments.push(count(io.rows("x")));
+        arguments.extend(["d_x", "d_y", "x"].map(|slot| elements(io.row_stride(slot))));
+        arguments.push(accumulate(io, "d_x"));
+        Launch::Kernel { spec, grid: [blocks(self.partials(io), 1), 1, 1], arguments }
+    }
+
+    /// The blocks' sums, added up.
+    fn weight_launch(&self, io: &Io, columns: usize) -> Launch {
+        let block = 256;
+        let spec = KernelSpec {
+            template: "norm/backward_weight",
+            block,
+            shared_memory: 4 * block,
+            fields: vec![
+                field("bias", "bias", SpecValue::Bool(self.0.kind.has_bias())),
+                field("columns", "d", SpecValue::Int(columns as i64)),
+            ],
+        };
+        let mut arguments = ["d_weight", "d_bias", "partials"].map(|slot| pointer(io, slot)).to_vec();
+        arguments.extend([count(self.partials(io)), accumulate(io, "d_weight")]);
+        Launch::Kernel { spec, grid: [blocks(self.sums() * columns, WARP), 1, 1], arguments }
+    }
+
+    fn partials(&self, io: &Io) -> usize {
+        io.buffer("partials").shape[0]
+    }
+
+    fn sums(&self) -> usize {
+        1 + usize::from(self.0.kind.has_bias())
+    }
+}
+
 impl Operation for Norm {
     const NAME: &'static str = "norm";
 
@@ -99,8 +202,31 @@ impl Operation for Norm {
         tape.emit(NormBackward(self.clone()), reads, writes);
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let columns = io.buffer("weight").len();
+        if columns % WIDTH != 0 {
+            return UNEVEN;
+        }
+        if columns > FORWARD_COLUMNS {
+            return Lowered::NoKernel("no kernel yet for rows that wide");
+        }
+        let threads = forward_threads(columns);
+        let mut fields = self.fields(io, columns, threads);
+        fields.insert(2, field("y_type", "", SpecValue::Type(io.dtype("y"))));
+        fields.push(field("epsilon", "eps", SpecValue::Float(self.epsilon)));
+        let shared_memory = if threads.row > WARP { 4 * threads.block / WARP } else { 0 };
+        let spec = KernelSpec {
+            template: "norm/forward",
+            block: threads.block as u32,
+            shared_memory: shared_memory as u32,
+            fields,
+        };
+        let rows = io.rows("x");
+        let grid = [blocks(rows * self.groups, threads.block / threads.row), 1, 1];
+        let mut arguments =
+            ["y", "mean", "rstd", "x", "weight", "bias"].map(|slot| pointer(io, slot)).to_vec();
+        arguments.extend([count(rows), elements(io.row_stride("y")), elements(io.row_stride("x"))]);
+        Lowered::Launches(vec![Launch::Kernel { spec, grid, arguments }])
     }
 
     #[cfg(feature = "reference")]
@@ -166,8 +292,18 @@ impl Operation for NormBackward {
         Cost { vector_flops: 11.0 * io.buffer("x").len() as f64, bytes: io.bytes(), ..Cost::default() }
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        if ["d_x", "d_weight", "partials"].iter().any(|slot| !io.has(slot)) {
+            return MISSING;
+        }
+        let columns = io.buffer("weight").len();
+        if columns % WIDTH != 0 {
+            return UNEVEN;
+        }
+        if columns > BACKWARD_COLUMNS {
+            return Lowered::NoKernel("no kernel yet for rows that wide");
+        }
+        Lowered::Launches(vec![self.rows_launch(io, columns), self.weight_launch(io, columns)])
     }
 
     /// With `h = (x - mean) rstd` and `g = w d_y`: `d_x = rstd (g - mean(g) - h mean(g h))`, where `mean(g)` falls away

@@ -1,10 +1,12 @@
 //! Learned positions: `y[b, t] = x[b, t] + table[t]`.
 
 use super::Operation;
+use super::rowwise::{BLOCK, UNEVEN, VIEW, WIDTH, accumulate, any_view, count, elementwise, pointer};
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::Lowered;
 use crate::plan::{Io, Step};
+use crate::spec::{KernelSpec, SpecValue, field};
 use crate::tape::Tape;
 
 #[cfg(feature = "reference")]
@@ -45,8 +47,28 @@ impl Operation for Positions {
         tape.pass_on(step, index, "y", &["x"]);
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let columns = io.columns("y");
+        if columns % WIDTH != 0 {
+            return UNEVEN;
+        }
+        if any_view(io, &["y", "x", "table"]) {
+            return VIEW;
+        }
+        let spec = KernelSpec {
+            template: "positions/forward",
+            block: BLOCK,
+            shared_memory: 0,
+            fields: vec![
+                field("x_type", "", SpecValue::Type(io.dtype("x"))),
+                field("table_type", "", SpecValue::Type(io.dtype("table"))),
+                field("y_type", "", SpecValue::Type(io.dtype("y"))),
+                field("columns", "d", SpecValue::Int(columns as i64)),
+            ],
+        };
+        let slots = ["y", "x", "table"].map(|slot| pointer(io, slot));
+        let rows = io.rows("y");
+        elementwise(spec, rows * columns, [&slots[..], &[count(rows), count(self.length)]].concat())
     }
 
     #[cfg(feature = "reference")]
@@ -78,8 +100,34 @@ impl Operation for PositionsBackward {
         Cost { vector_flops: io.buffer("d_y").len() as f64, bytes: io.bytes(), ..Cost::default() }
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let columns = io.columns("d_y");
+        if columns % WIDTH != 0 {
+            return UNEVEN;
+        }
+        if any_view(io, &["d_y", "d_table"]) {
+            return VIEW;
+        }
+        let spec = KernelSpec {
+            template: "positions/backward",
+            block: BLOCK,
+            shared_memory: 0,
+            fields: vec![
+                field("dy_type", "", SpecValue::Type(io.dtype("d_y"))),
+                field("d_table_type", "", SpecValue::Type(io.dtype("d_table"))),
+                field("columns", "d", SpecValue::Int(columns as i64)),
+            ],
+        };
+        let context = io.rows("d_table");
+        let arguments = vec![
+            pointer(io, "d_table"),
+            pointer(io, "d_y"),
+            count(io.rows("d_y") / self.length),
+            count(self.length),
+            count(context),
+            accumulate(io, "d_table"),
+        ];
+        elementwise(spec, context * columns, arguments)
     }
 
     #[cfg(feature = "reference")]

@@ -4,10 +4,12 @@
 //! `y_i = x_i cos - x_j sin` and `y_j = x_j cos + x_i sin`. The gradient is the rotation by the opposite angle.
 
 use super::Operation;
+use super::rowwise::{BLOCK, blocks, count, elements, pointer};
 use crate::arch::Arch;
 use crate::cost::Cost;
-use crate::launch::Lowered;
+use crate::launch::{Launch, Lowered};
 use crate::plan::{Io, Step};
+use crate::spec::{KernelSpec, SpecValue, field};
 use crate::tape::Tape;
 
 #[cfg(feature = "reference")]
@@ -33,6 +35,9 @@ pub struct Rope {
     pub inverse: bool,
 }
 
+/// Heads for which a thread uses the sines and cosines it computed.
+const HEADS_PER_THREAD: usize = 4;
+
 /// The angle of pair `pair` at `position`, in f64.
 #[must_use]
 pub fn angle(theta: f64, head_dim: usize, position: usize, pair: usize) -> f64 {
@@ -52,8 +57,37 @@ impl Operation for Rope {
         tape.emit(Rope { inverse: !self.inverse, ..self.clone() }, vec![d_y], writes);
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        if io.id("x") != io.id("y") {
+            return Lowered::NoKernel("rope rotates in place");
+        }
+        if self.head_dim % 8 != 0 {
+            return Lowered::NoKernel("`head_dim` must be a multiple of 8");
+        }
+        let heads = io.columns("x") / self.head_dim;
+        let head_threads = heads.div_ceil(HEADS_PER_THREAD);
+        let half = self.head_dim / 2;
+        // As the template: 8 pairs per thread where they are whole 16-byte words, else 4.
+        let width = if half % 8 == 0 { 8 } else { 4 };
+        let direction = if self.inverse { "backward" } else { "forward" };
+        let spec = KernelSpec {
+            template: "rope/rotate",
+            block: BLOCK,
+            shared_memory: 0,
+            fields: vec![
+                field("direction", "", SpecValue::Word(direction)),
+                field("x_type", "", SpecValue::Type(io.dtype("x"))),
+                field("heads", "h", SpecValue::Int(heads as i64)),
+                field("head_dim", "d", SpecValue::Int(self.head_dim as i64)),
+                field("theta", "theta", SpecValue::Float(self.theta)),
+                field("head_threads", "ht", SpecValue::Int(head_threads as i64)),
+            ],
+        };
+        let rows = io.rows("x");
+        let grid = [blocks(rows * head_threads * (half / width), BLOCK as usize), 1, 1];
+        let stride = elements(io.row_stride("x"));
+        let arguments = vec![pointer(io, "y"), count(rows), count(self.length), stride];
+        Lowered::Launches(vec![Launch::Kernel { spec, grid, arguments }])
     }
 
     #[cfg(feature = "reference")]
