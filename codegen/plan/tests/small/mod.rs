@@ -1,0 +1,115 @@
+//! Small models for tests of whole plans: shapes, content for parameters and batches, and running them.
+
+use kernwright_plan::executor::{Executor, MicroStep, PlanId, Values};
+use kernwright_plan::float::Float;
+use kernwright_plan::ops::head_loss::IGNORED;
+use kernwright_plan::plan::{Phase, Plan};
+use kernwright_plan::reference::{Reference, Rounding};
+use kernwright_plan::shape::{Shape, parse_text};
+
+const SHAPES: &[(&str, &str)] = &[
+    (
+        "grouped, tied, rope",
+        "model.vocab = 13\nmodel.d_model = 16\nmodel.layers = 1\nmodel.tied\nmodel.norm.eps = 1e-3\n\
+         attention.heads = 2\nattention.kv_heads = 1\nattention.head_dim = 8\nattention.rope\n\
+         attention.rope.theta = 90.0\nfeed_forward.swiglu\nfeed_forward.d_ff = 24\n",
+    ),
+    (
+        "learned positions, layer norm, biases",
+        "model.vocab = 11\nmodel.context = 9\nmodel.d_model = 24\nmodel.layers = 1\nmodel.tied\n\
+         model.norm = layer\nmodel.norm.eps = 1e-3\nmodel.positions = learned\nmodel.biases = all\n\
+         attention.heads = 3\nfeed_forward.gelu_tanh\nfeed_forward.d_ff = 40\n",
+    ),
+    (
+        "qk_norm, own head, full mask",
+        "model.vocab = 7\nmodel.d_model = 16\nmodel.layers = 1\nmodel.norm.eps = 1e-4\n\
+         model.biases = qkv\nattention.heads = 2\nattention.kv_heads = 1\nattention.head_dim = 16\n\
+         attention.rope\nattention.full\nattention.qk_norm\nfeed_forward.gelu\nfeed_forward.d_ff = 24\n",
+    ),
+];
+
+/// One-layer shapes that between them use every op and every way gradients meet.
+pub(crate) fn shapes() -> impl Iterator<Item = (&'static str, Shape)> {
+    SHAPES.iter().map(|(name, text)| (*name, parse_text(text).unwrap_or_else(|e| panic!("{name}: {e}"))))
+}
+
+/// A plan with content in its parameters.
+pub(crate) struct Loaded<F> {
+    /// For messages.
+    pub(crate) name: String,
+    /// What holds it.
+    pub(crate) executor: Reference<F>,
+    /// Which one.
+    pub(crate) plan: PlanId,
+}
+
+/// Tokens and targets.
+#[derive(Clone)]
+pub(crate) struct Batch {
+    pub(crate) tokens: Vec<i32>,
+    pub(crate) targets: Vec<i32>,
+}
+
+impl Batch {
+    /// Some tokens, some targets, some of them ignored.
+    pub(crate) fn new(shape: &Shape, rows: usize) -> Self {
+        let (rows, vocab) = (rows as i32, shape.vocab as i32);
+        let target = |i: i32| if i % 4 == 1 { IGNORED } else { (3 * i + 1) % vocab };
+        Self { tokens: (0..rows).map(|i| i * i % vocab).collect(), targets: (0..rows).map(target).collect() }
+    }
+
+    /// Targets that count.
+    pub(crate) fn counted(&self) -> usize {
+        self.targets.iter().filter(|target| **target != IGNORED).count()
+    }
+}
+
+impl<F: Float> Loaded<F> {
+    pub(crate) fn new(name: &str, shape: &Shape, plan: Plan, rounding: Rounding) -> Self {
+        let mut executor = Reference::new(rounding);
+        let plan = executor.load(plan).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut loaded = Self { name: name.to_owned(), executor, plan };
+        for (index, parameter) in shape.parameters().iter().enumerate() {
+            let n = parameter.shape.iter().product();
+            let is_norm = parameter.name.ends_with("norm.weight");
+            loaded.put(&parameter.name, Values::Float(&content(index, n, is_norm)));
+        }
+        loaded
+    }
+
+    pub(crate) fn put(&mut self, buffer: &str, values: Values<'_>) {
+        let id = self.executor.plan(self.plan).find(buffer);
+        let id = id.unwrap_or_else(|| panic!("{}: the plan has no `{buffer}`", self.name));
+        self.executor.write(self.plan, id, values).unwrap_or_else(|e| panic!("{}: {e}", self.name));
+    }
+
+    /// Sets a batch; the loss is the mean over `counted` targets, which may be those of several batches.
+    pub(crate) fn feed(&mut self, batch: &Batch, counted: usize) {
+        let mut order: Vec<i32> = (0..batch.tokens.len() as i32).collect();
+        order.sort_by_key(|position| batch.tokens[*position as usize]);
+        self.put("tokens", Values::Int(&batch.tokens));
+        self.put("token_order", Values::Int(&order));
+        self.put("targets", Values::Int(&batch.targets));
+        let inverse = if counted == 0 { 0.0 } else { 1.0 / counted as f32 };
+        self.put("inverse_count", Values::Float(&[inverse]));
+    }
+
+    pub(crate) fn run(&mut self, phases: &[Phase], micro: MicroStep) {
+        for phase in phases {
+            let result = self.executor.run_phase(self.plan, *phase, micro);
+            result.unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        }
+    }
+
+    pub(crate) fn get(&self, buffer: &str) -> Vec<f64> {
+        let id = self.executor.plan(self.plan).find(buffer);
+        let id = id.unwrap_or_else(|| panic!("{}: the plan has no `{buffer}`", self.name));
+        self.executor.values(self.plan, id).into_iter().map(Float::f64).collect()
+    }
+}
+
+/// Values around 0 without a pattern that the model shares, or around 1 for the weights of norms.
+fn content(parameter: usize, n: usize, is_norm: bool) -> Vec<f32> {
+    let wave = |i: usize| ((i * i + 7 * i + 131 * parameter) as f64 * 0.754_877_666).sin();
+    (0..n).map(|i| (0.4 * wave(i) + f64::from(u8::from(is_norm))) as f32).collect()
+}
