@@ -4,11 +4,13 @@
 //! K. Gimpel, 2016). swiglu: `silu(gate) up` with `silu(x) = x / (1 + e^-x)` (N. Shazeer, 2020).
 
 use super::Operation;
-use super::rowwise::{BLOCK, UNEVEN, VIEW, WIDTH, any_view, count, elements, elementwise, pointer};
+use super::rowwise::{
+    BLOCK, UNEVEN, VIEW, WIDTH, accumulate, any_view, count, elements, elementwise, pointer,
+};
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::Lowered;
-use crate::plan::{Io, Mode, Step};
+use crate::plan::{Io, Step};
 use crate::spec::{KernelSpec, SpecValue, field};
 use crate::tape::{Tape, read};
 
@@ -111,7 +113,7 @@ impl Operation for Activation {
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
         let (rows, d_ff) = (io.rows("y"), io.columns("y"));
-        if d_ff % WIDTH != 0 {
+        if !d_ff.is_multiple_of(WIDTH) {
             return UNEVEN;
         }
         if any_view(io, &["y", "x"]) {
@@ -169,14 +171,11 @@ impl Operation for ActivationBackward {
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
         let (rows, d_ff) = (io.rows("d_y"), io.columns("d_y"));
-        if d_ff % WIDTH != 0 {
+        if !d_ff.is_multiple_of(WIDTH) {
             return UNEVEN;
         }
         if any_view(io, &["d_x", "d_y", "x"]) {
             return VIEW;
-        }
-        if io.mode("d_x") != Some(Mode::Overwrite) {
-            return Lowered::NoKernel("no kernel yet that adds to `d_x`");
         }
         let mut fields = vec![
             field("kind", "", SpecValue::Word(self.kind.name())),
@@ -192,7 +191,7 @@ impl Operation for ActivationBackward {
         };
         let spec = KernelSpec { template, block: BLOCK, shared_memory: 0, fields };
         let slots = ["d_x", "d_y", "x"].map(|slot| pointer(io, slot));
-        elementwise(spec, rows * d_ff, [&slots[..], &[size]].concat())
+        elementwise(spec, rows * d_ff, [&slots[..], &[size, accumulate(io, "d_x")]].concat())
     }
 
     #[cfg(feature = "reference")]

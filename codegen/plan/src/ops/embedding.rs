@@ -48,7 +48,7 @@ impl Operation for Embedding {
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
         let columns = io.columns("y");
-        if columns % WIDTH != 0 {
+        if !columns.is_multiple_of(WIDTH) {
             return UNEVEN;
         }
         if any_view(io, &["y", "table"]) {
@@ -121,7 +121,7 @@ impl Operation for EmbeddingBackward {
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
         let (Some(d_table), Some(_)) = (io.id("d_table"), io.id("token_order")) else { return MISSING };
         let columns = io.columns("d_y");
-        if columns % WIDTH != 0 {
+        if !columns.is_multiple_of(WIDTH) {
             return UNEVEN;
         }
         if any_view(io, &["d_y", "d_table"]) {

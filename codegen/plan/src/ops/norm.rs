@@ -204,7 +204,7 @@ impl Operation for Norm {
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
         let columns = io.buffer("weight").len();
-        if columns % WIDTH != 0 {
+        if !columns.is_multiple_of(WIDTH) {
             return UNEVEN;
         }
         if columns > FORWARD_COLUMNS {
@@ -297,7 +297,7 @@ impl Operation for NormBackward {
             return MISSING;
         }
         let columns = io.buffer("weight").len();
-        if columns % WIDTH != 0 {
+        if !columns.is_multiple_of(WIDTH) {
             return UNEVEN;
         }
         if columns > BACKWARD_COLUMNS {

@@ -49,7 +49,7 @@ impl Operation for Positions {
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
         let columns = io.columns("y");
-        if columns % WIDTH != 0 {
+        if !columns.is_multiple_of(WIDTH) {
             return UNEVEN;
         }
         if any_view(io, &["y", "x", "table"]) {
@@ -102,7 +102,7 @@ impl Operation for PositionsBackward {
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
         let columns = io.columns("d_y");
-        if columns % WIDTH != 0 {
+        if !columns.is_multiple_of(WIDTH) {
             return UNEVEN;
         }
         if any_view(io, &["d_y", "d_table"]) {

@@ -61,14 +61,14 @@ impl Operation for Rope {
         if io.id("x") != io.id("y") {
             return Lowered::NoKernel("rope rotates in place");
         }
-        if self.head_dim % 8 != 0 {
+        if !self.head_dim.is_multiple_of(8) {
             return Lowered::NoKernel("`head_dim` must be a multiple of 8");
         }
         let heads = io.columns("x") / self.head_dim;
         let head_threads = heads.div_ceil(HEADS_PER_THREAD);
         let half = self.head_dim / 2;
         // As the template: 8 pairs per thread where they are whole 16-byte words, else 4.
-        let width = if half % 8 == 0 { 8 } else { 4 };
+        let width = if half.is_multiple_of(8) { 8 } else { 4 };
         let direction = if self.inverse { "backward" } else { "forward" };
         let spec = KernelSpec {
             template: "rope/rotate",
