@@ -18,6 +18,9 @@ use std::{fmt, fs};
 
 use shard::Shard;
 
+/// The text that `train` uses without `--data`: this project's own documents and sources, frozen.
+pub const BUILT_IN: &[u8] = include_bytes!("../corpus/built_in.txt");
+
 /// Tokens of each `.bin` that are checked against the vocabulary when it is opened. The rest is checked when read.
 const N_CHECKED: usize = if cfg!(test) { 1 << 10 } else { 1 << 24 };
 

@@ -1,0 +1,92 @@
+//! The folder of a run: a new one is never an old one.
+
+use crate::terminal;
+use kernwright_model::checkpoint::{self, Checkpoint};
+use std::error::Error;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Where runs go unless told otherwise.
+const RUNS: &str = "runs";
+
+/// The folder of a run.
+pub(super) struct Destination {
+    pub(super) folder: PathBuf,
+}
+
+impl Destination {
+    /// Makes the folder: `out`, which must not exist or be empty; or the first free name below `runs`.
+    pub(super) fn create(out: Option<&Path>, model: &str) -> Result<Self, Box<dyn Error>> {
+        let make = |folder: &Path| {
+            if let Some(parent) = folder.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::create_dir(folder)
+        };
+        let unwritable = |folder: &Path, error| format!("cannot create `{}`: {error}", folder.display());
+        if let Some(folder) = out {
+            return match make(folder) {
+                Ok(()) => Ok(Self { folder: folder.to_owned() }),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none()) {
+                        return Ok(Self { folder: folder.to_owned() });
+                    }
+                    let shown = folder.display();
+                    let message = format!("`{shown}` exists: give another --out, or go on with --resume {shown}");
+                    Err(message.into())
+                }
+                Err(error) => Err(unwritable(folder, error).into()),
+            };
+        }
+        for number in 1.. {
+            let name = if number == 1 { model.to_owned() } else { format!("{model}-{number}") };
+            let folder = Path::new(RUNS).join(name);
+            match make(&folder) {
+                Ok(()) => return Ok(Self { folder }),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && Path::new(RUNS).is_dir() => {}
+                Err(error) => return Err(unwritable(&folder, error).into()),
+            }
+        }
+        Err("no free name for the run".into())
+    }
+
+    /// After a failure: is there anything to go on from?
+    pub(super) fn say_what_is_left(&self) {
+        if let Ok(Some(latest)) = checkpoint::latest(&self.folder) {
+            let (step, folder) = (latest.checkpoint.manifest.progress.step, self.folder.display());
+            terminal::note(&format!("the checkpoint of step {step} is whole: train --resume {folder}"));
+        }
+    }
+}
+
+/// The run to go on with and its newest whole checkpoint: in `run`, or in the newest folder below `runs`.
+pub(super) fn resumed(run: Option<&Path>) -> Result<(PathBuf, Checkpoint), Box<dyn Error>> {
+    let folder = match run {
+        Some(folder) => folder.to_owned(),
+        None => newest().ok_or("there is no run to resume: `runs` has none, and --resume names none")?,
+    };
+    // The folder of one checkpoint stands for its run only when it is the newest there.
+    if folder.join("checkpoint.json").exists() {
+        let parent = folder.parent().unwrap_or(Path::new("."));
+        let shown = parent.display();
+        return Err(format!("`{}` is a checkpoint: give its run, --resume {shown}", folder.display()).into());
+    }
+    let latest = checkpoint::latest(&folder)?
+        .ok_or_else(|| format!("there is no checkpoint in `{}` to resume from", folder.display()))?;
+    for damaged in &latest.damaged {
+        terminal::note(&format!("passed over a damaged checkpoint: {damaged}"));
+    }
+    Ok((folder, latest.checkpoint))
+}
+
+fn newest() -> Option<PathBuf> {
+    let entries = fs::read_dir(RUNS).ok()?.filter_map(Result::ok);
+    let touched = entries.filter_map(|entry| {
+        let path = entry.path();
+        let modified: SystemTime = fs::metadata(path.join("metrics.jsonl")).ok()?.modified().ok()?;
+        Some((modified, path))
+    });
+    touched.max().map(|(_, path)| path)
+}
