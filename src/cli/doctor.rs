@@ -1,18 +1,246 @@
-//! `doctor`.
+//! `doctor`: what is on this machine, what is missing and how to get it, and what works as it is.
+//!
+//! In: the environment. Out: text or JSON, and always exit code 0: a machine without a GPU is not ill. The facts are
+//! `kernwright_compile`'s; this file only shows them.
 
-use super::{Declared, Outcome};
+use super::table::{Row, Side, Table};
+use super::{Declared, Outcome, gpu, libraries, units};
 use crate::environment::Environment;
+use crate::terminal::line;
 use clap::Args;
+use kernwright_compile::{Fact, Gpu, Place, Probe, probe};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Flags of `doctor`.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Arguments {}
+#[command(after_help = "\
+Nothing on the list is needed to plan a model, to write its CUDA or to train it on the CPU.
+
+Examples:
+  kernwright doctor
+  KERNWRIGHT_CUDA_PATH=/opt/cuda-13.0 kernwright doctor
+  kernwright doctor --json | jq '.facts[] | select(.present | not)'")]
+pub(super) struct Arguments {
+    /// Print everything as one JSON document, the folders that were searched included
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    version: &'static str,
+    facts: Vec<FactRow<'a>>,
+    gpus: Vec<GpuRow<'a>>,
+    kernel_cache: Option<&'a Path>,
+    searched: Vec<PlaceRow<'a>>,
+    works: Vec<Ability>,
+}
+
+#[derive(Serialize)]
+struct FactRow<'a> {
+    name: &'a str,
+    present: bool,
+    version: Option<&'a str>,
+    path: Option<&'a PathBuf>,
+    problem: Option<&'a str>,
+    advice: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct GpuRow<'a> {
+    index: u32,
+    name: &'a str,
+    compute_capability: (u32, u32),
+    /// The target that generates for it, if there is one.
+    arch: Option<&'static str>,
+    memory_bytes: u64,
+    n_multiprocessors: u32,
+    shared_memory_bytes: u32,
+}
+
+#[derive(Serialize)]
+struct PlaceRow<'a> {
+    origin: String,
+    folder: &'a Path,
+    exists: bool,
+}
+
+/// Something that Kernwright can do, and what it lacks for it here.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Ability {
+    what: &'static str,
+    works: bool,
+    needs: Vec<&'static str>,
+}
 
 /// Runs it.
-pub(super) fn run(
-    _arguments: &Arguments,
-    _declared: Option<Declared>,
-    _environment: &Environment,
-) -> Outcome {
-    Err("not there yet".into())
+pub(super) fn run(arguments: &Arguments, _declared: Option<Declared>, environment: &Environment) -> Outcome {
+    let libraries = libraries::find(&environment.places);
+    let probe = probe(&libraries, &environment.places);
+    let cache = environment.cache.as_deref();
+    if arguments.json {
+        line(&serde_json::to_string_pretty(&document(&probe, cache))?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    line(&text(&probe, cache).join("\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn facts(probe: &Probe) -> [&Fact; 5] {
+    [&probe.driver, &probe.nvrtc, &probe.cublas_lt, &probe.nccl, &probe.host_compiler]
+}
+
+fn abilities(probe: &Probe) -> Vec<Ability> {
+    let ability = |what, facts: &[&Fact]| {
+        let needs: Vec<_> = facts.iter().filter(|fact| !fact.present).map(|fact| fact.name).collect();
+        Ability { what, works: needs.is_empty(), needs }
+    };
+    let mut on_gpu = ability("load kernels on a GPU", &[&probe.driver, &probe.nvrtc, &probe.cublas_lt]);
+    if probe.driver.present && probe.gpus.is_empty() {
+        on_gpu.needs.push("a GPU");
+    }
+    on_gpu.works = on_gpu.needs.is_empty();
+    let mut render = ability("write the CUDA of any preset (`cuda --out`)", &[]);
+    if !cfg!(feature = "render") {
+        render.needs.push("feature `render`");
+        render.works = false;
+    }
+    vec![
+        ability("plan a model (`plan`)", &[]),
+        ability("train and generate on the CPU (`train`, `generate`)", &[]),
+        render,
+        ability("compile kernels, report registers and spills (`cuda --report`)", &[&probe.nvrtc]),
+        ability("run generated kernels without a GPU, in the emulator", &[&probe.host_compiler]),
+        on_gpu,
+    ]
+}
+
+fn document<'a>(probe: &'a Probe, cache: Option<&'a Path>) -> Document<'a> {
+    let fact = |fact: &'a Fact| FactRow {
+        name: fact.name,
+        present: fact.present,
+        version: fact.version.as_deref(),
+        path: fact.path.as_ref(),
+        problem: fact.problem.as_deref(),
+        advice: Some(fact.advice.as_str()).filter(|advice| !advice.is_empty()),
+    };
+    let gpu = |one: &'a Gpu| GpuRow {
+        index: one.index,
+        name: &one.name,
+        compute_capability: one.compute_capability,
+        arch: gpu::of_capability(one.compute_capability).map(|arch| arch.name),
+        memory_bytes: one.memory_bytes,
+        n_multiprocessors: one.n_multiprocessors,
+        shared_memory_bytes: one.shared_memory_bytes,
+    };
+    let place = |place: &'a Place| PlaceRow {
+        origin: place.origin.to_string(),
+        folder: &place.folder,
+        exists: place.folder.is_dir(),
+    };
+    Document {
+        version: env!("CARGO_PKG_VERSION"),
+        facts: facts(probe).into_iter().map(fact).collect(),
+        gpus: probe.gpus.iter().map(gpu).collect(),
+        kernel_cache: cache,
+        searched: probe.searched.iter().map(place).collect(),
+        works: abilities(probe),
+    }
+}
+
+fn text(probe: &Probe, cache: Option<&Path>) -> Vec<String> {
+    let columns = vec![("", Side::Left), ("", Side::Left), ("", Side::Left)];
+    let mut table = Table { columns: columns.clone(), rows: Vec::new() };
+    let mut row = |cells: [&str; 3]| table.rows.push(Row::Cells(cells.map(str::to_owned).to_vec()));
+    for fact in facts(probe) {
+        let path = fact.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        let version = fact.version.as_deref().unwrap_or("present");
+        if fact.present {
+            row([fact.name, version, &path]);
+        } else {
+            row([fact.name, "missing", ""]);
+        }
+        if let Some(problem) = &fact.problem {
+            row(["", "", problem]);
+        }
+        if !fact.advice.is_empty() {
+            row(["", "", &format!("-> {}", fact.advice)]);
+        }
+        if std::ptr::eq(fact, &raw const probe.driver) {
+            for one in &probe.gpus {
+                row([&format!("GPU {}", one.index), &one.name, &describe(one)]);
+            }
+            if probe.gpus.is_empty() {
+                row([
+                    "GPU",
+                    "missing",
+                    "the driver shows the GPUs; planning, writing and compiling need none",
+                ]);
+            }
+        }
+    }
+    let cache = cache.map(|folder| folder.display().to_string());
+    let nowhere = "none: set `KERNWRIGHT_CACHE` or `HOME`, or kernels are compiled at each start";
+    row(["kernel cache", "", cache.as_deref().unwrap_or(nowhere)]);
+    let mut lines = table.lines();
+
+    let folders: Vec<&Place> = probe.searched.iter().filter(|place| place.folder.is_dir()).collect();
+    let absent = probe.searched.len() - folders.len();
+    lines.push(format!(
+        "\nsearched for NVIDIA's libraries, in this order ({absent} more do not exist: `--json`):"
+    ));
+    let mut table = Table { columns: columns[..2].to_vec(), rows: Vec::new() };
+    for place in folders {
+        let cells = vec![format!("  {}", place.origin), place.folder.display().to_string()];
+        table.rows.push(Row::Cells(cells));
+    }
+    lines.extend(table.lines());
+
+    lines.push("\nwhat works on this machine:".to_owned());
+    let mut table = Table { columns, rows: Vec::new() };
+    for ability in abilities(probe) {
+        let needs = format!("needs {}", ability.needs.join(", "));
+        let needs = if ability.works { String::new() } else { needs };
+        let works = if ability.works { "  yes" } else { "  no" };
+        table.rows.push(Row::Cells(vec![works.to_owned(), ability.what.to_owned(), needs]));
+    }
+    lines.extend(table.lines());
+    lines
+}
+
+fn describe(one: &Gpu) -> String {
+    let (major, minor) = one.compute_capability;
+    let target = gpu::of_capability(one.compute_capability)
+        .map_or_else(|| "no target generates for it yet".to_owned(), |arch| format!("target {}", arch.name));
+    #[allow(clippy::cast_precision_loss)]
+    let memory = units::bytes(one.memory_bytes as f64);
+    format!(
+        "compute capability {major}.{minor}, {target}, {memory}, {} multiprocessors",
+        one.n_multiprocessors
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernwright_compile::{Libraries, Places};
+
+    #[test]
+    fn a_bare_machine_is_told_what_it_lacks_and_what_works() {
+        let mut places = Places::from_variables(Vec::<(String, String)>::new());
+        // No folder of this machine, and no search by the loader.
+        places.root = "/no/such/root".into();
+        let probe = probe(&Libraries::find(&places), &places);
+        let text = text(&probe, None).join("\n");
+        for wanted in ["pip install nvidia-cuda-nvrtc", "pip install nvidia-cublas", "install g++", "GPU 580"]
+        {
+            let wanted = wanted.trim_start_matches("GPU ");
+            assert!(text.contains(wanted), "{wanted}:\n{text}");
+        }
+        let works: Vec<bool> = abilities(&probe).iter().map(|ability| ability.works).collect();
+        assert_eq!(works, [true, true, cfg!(feature = "render"), false, false, false]);
+    }
 }

@@ -6,9 +6,13 @@
 mod cuda;
 mod doctor;
 mod generate;
+mod gpu;
+mod libraries;
 mod plan;
 mod shape;
+mod table;
 mod train;
+mod units;
 
 use crate::environment::Environment;
 use crate::model::{Model, Source};

@@ -1,0 +1,95 @@
+//! The kernels that `cuda` is about: those a program carries, or those rendered here.
+//!
+//! In: a Shape, the asked GPUs and what the program declares. Out: a [`Kernel`] per name and GPU, with its text.
+
+use super::super::Declared;
+use super::super::shape::Named;
+use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::spec::KernelSpec;
+use std::collections::HashMap;
+use std::error::Error;
+
+/// One kernel for one GPU.
+#[derive(Clone, Debug)]
+pub(super) struct Kernel {
+    pub(super) arch: &'static Arch,
+    pub(super) name: String,
+    /// `None` for the text of a program that was built by another version.
+    pub(super) spec: Option<KernelSpec>,
+    pub(super) text: String,
+}
+
+impl Kernel {
+    /// Dynamic shared memory of a block, bytes.
+    pub(super) fn shared_memory(&self) -> u32 {
+        self.spec.as_ref().map_or(0, |spec| spec.shared_memory)
+    }
+}
+
+/// Every kernel of a Shape for the asked GPUs. Without any: for those the program declares, else those of the Shape,
+/// else all. `declared` is `None` where a preset was asked for.
+pub(super) fn kernels(
+    named: &Named,
+    asked: &[String],
+    declared: Option<Declared>,
+) -> Result<Vec<Kernel>, Box<dyn Error>> {
+    let mut targets: Vec<&'static Arch> = Vec::new();
+    let carried = declared.map_or(&[][..], |declared| declared.sources);
+    let names: Vec<&str> = if asked.is_empty() {
+        carried.iter().map(|source| source.arch).collect()
+    } else {
+        asked.iter().map(String::as_str).collect()
+    };
+    for arch in names.into_iter().filter_map(arch::find) {
+        if !targets.contains(&arch) {
+            targets.push(arch);
+        }
+    }
+    if targets.is_empty() {
+        targets.clone_from(&named.shape.targets);
+    }
+    if targets.is_empty() {
+        targets.extend(arch::ALL);
+    }
+    let mut all = Vec::new();
+    for arch in targets {
+        let mut specs: HashMap<String, KernelSpec> = kernwright_plan::kernels(&named.shape, arch)
+            .into_iter()
+            .map(|spec| (spec.name(), spec))
+            .collect();
+        let of_arch: Vec<_> = carried.iter().filter(|source| source.arch == arch.name).collect();
+        if of_arch.is_empty() && !specs.is_empty() {
+            all.extend(render(named, arch)?);
+            continue;
+        }
+        all.extend(of_arch.into_iter().map(|source| Kernel {
+            arch,
+            name: source.kernel.to_owned(),
+            spec: specs.remove(source.kernel),
+            text: source.text.to_owned(),
+        }));
+    }
+    Ok(all)
+}
+
+#[cfg(feature = "render")]
+fn render(named: &Named, arch: &'static Arch) -> Result<Vec<Kernel>, Box<dyn Error>> {
+    let all = kernwright_codegen::generate::generate(&named.shape, &[arch])?;
+    let kernel = |one: kernwright_codegen::generate::Generated| Kernel {
+        arch,
+        name: one.kernel,
+        spec: Some(one.spec),
+        text: one.text,
+    };
+    Ok(all.into_iter().map(kernel).collect())
+}
+
+#[cfg(not(feature = "render"))]
+fn render(named: &Named, arch: &'static Arch) -> Result<Vec<Kernel>, Box<dyn Error>> {
+    let (name, arch) = (&named.name, arch.name);
+    Err(format!(
+        "this program carries no kernels of `{name}` for `{arch}` and was built without the feature `render`: build it \
+         with that, or declare `#[target({arch})]`"
+    )
+    .into())
+}

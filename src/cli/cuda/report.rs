@@ -1,0 +1,161 @@
+//! What the compiler says of every kernel: registers, spills, shared memory, time.
+//!
+//! In: kernels. Out: a table, or the same as data for `--json`. Compiles through the cache of cubins.
+
+use super::super::table::{Row, Side, Table};
+use super::super::{libraries, units};
+use super::kernels::Kernel;
+use crate::environment::Environment;
+use crate::terminal::note;
+use indicatif::{ProgressBar, ProgressStyle};
+use kernwright_compile::{Cache, Compiler, Report, Resources, Source, compile_all};
+use serde::Serialize;
+use std::error::Error;
+use std::time::Instant;
+
+/// All reports and what made them.
+#[derive(Debug)]
+pub(super) struct Compilation {
+    /// In the order of the kernels.
+    pub(super) reports: Vec<Report>,
+    compiler: String,
+    seconds: f64,
+}
+
+/// What a report adds to a kernel in `--json`.
+#[derive(Serialize)]
+pub(super) struct Compiled<'a> {
+    #[serde(flatten)]
+    resources: Option<&'a Resources>,
+    cubin_bytes: usize,
+    seconds: f64,
+    cached: bool,
+    notes: &'a [String],
+    error: Option<String>,
+}
+
+/// Totals.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    compiler: String,
+    n_kernels: usize,
+    n_cached: usize,
+    n_failed: usize,
+    n_spilling: usize,
+    seconds: f64,
+}
+
+/// Compiles them all, with a progress bar where standard error is a terminal.
+pub(super) fn compile(
+    kernels: &[Kernel],
+    n_threads: usize,
+    environment: &Environment,
+) -> Result<Compilation, Box<dyn Error>> {
+    let compiler = Compiler::open(&libraries::find(&environment.places))
+        .map_err(|error| format!("{error}; `kernwright doctor` says where it was looked for"))?;
+    let cache = environment.cache.as_deref().map(Cache::open);
+    let sources: Vec<Source<'_>> = kernels
+        .iter()
+        .map(|kernel| Source { name: &kernel.name, text: &kernel.text, arch: kernel.arch.name, options: &[] })
+        .collect();
+    let start = Instant::now();
+    // Draws nothing where standard error is no terminal.
+    let bar = ProgressBar::new(sources.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{pos}/{len} [{bar:30}] {msg}") {
+        bar.set_style(style);
+    }
+    let reports = compile_all(&compiler, cache.as_ref(), &sources, n_threads, &|progress| {
+        bar.set_message(format!("{} {}", progress.report.arch, progress.report.name));
+        bar.set_position(progress.n_done as u64);
+    });
+    bar.finish_and_clear();
+    if let Some(trouble) = cache.and_then(|cache| cache.note()) {
+        note(&format!("note: {trouble}"));
+    }
+    let compiler = format!("NVRTC {}", compiler.version());
+    Ok(Compilation { reports, compiler, seconds: start.elapsed().as_secs_f64() })
+}
+
+impl<'a> Compiled<'a> {
+    /// Of one report.
+    pub(super) fn of(report: &'a Report) -> Self {
+        Self {
+            resources: report.resources.first(),
+            cubin_bytes: report.cubin_bytes,
+            seconds: report.seconds,
+            cached: report.cached,
+            notes: &report.notes,
+            error: report.result.as_ref().err().map(ToString::to_string),
+        }
+    }
+}
+
+/// Totals of it.
+pub(super) fn summary(compilation: &Compilation) -> Summary {
+    let count = |is: &dyn Fn(&Report) -> bool| compilation.reports.iter().filter(|report| is(report)).count();
+    Summary {
+        compiler: compilation.compiler.clone(),
+        n_kernels: compilation.reports.len(),
+        n_cached: count(&|report| report.cached),
+        n_failed: count(&|report| report.result.is_err()),
+        n_spilling: count(&|report| report.resources.iter().any(Resources::spills)),
+        seconds: compilation.seconds,
+    }
+}
+
+/// The table, what deserves a look, and totals.
+pub(super) fn text(kernels: &[Kernel], compilation: &Compilation) -> Vec<String> {
+    use Side::{Left, Right};
+    let columns = vec![
+        ("kernel", Left),
+        ("arch", Left),
+        ("threads", Right),
+        ("registers", Right),
+        ("spills", Right),
+        ("shared memory", Right),
+        ("time", Right),
+        ("", Left),
+    ];
+    let mut table = Table { columns, rows: Vec::new() };
+    let mut remarks = Vec::new();
+    for (kernel, report) in kernels.iter().zip(&compilation.reports) {
+        let entry = report.resources.first();
+        let number = |of: &dyn Fn(&Resources) -> u32| {
+            entry.map_or_else(|| "-".to_owned(), |entry| of(entry).to_string())
+        };
+        let shared = kernel.shared_memory() + entry.map_or(0, |entry| entry.static_shared_bytes);
+        table.rows.push(Row::Cells(vec![
+            kernel.name.clone(),
+            kernel.arch.name.to_owned(),
+            kernel.spec.as_ref().map_or(String::new(), |spec| spec.block.to_string()),
+            number(&|entry| entry.registers),
+            number(&|entry| entry.spill_stores_bytes + entry.spill_loads_bytes),
+            units::bytes(shared.into()),
+            units::seconds(report.seconds),
+            match &report.result {
+                Err(_) => "failed".to_owned(),
+                Ok(_) if report.cached => "cached".to_owned(),
+                Ok(_) => String::new(),
+            },
+        ]));
+        let place = format!("`{}` for `{}`", kernel.name, kernel.arch.name);
+        remarks.extend(report.notes.iter().map(|note| format!("note: {place}: {note}")));
+        remarks.extend(report.result.as_ref().err().map(|error| format!("error: {error}")));
+    }
+    let mut lines = table.lines();
+    if !remarks.is_empty() {
+        lines.push(String::new());
+        lines.extend(remarks);
+    }
+    let sum = summary(compilation);
+    lines.push(format!(
+        "\n{} kernels by {} in {}: {} from the cache, {} spill, {} failed",
+        sum.n_kernels,
+        sum.compiler,
+        units::seconds(sum.seconds),
+        sum.n_cached,
+        sum.n_spilling,
+        sum.n_failed
+    ));
+    lines
+}
