@@ -1,0 +1,89 @@
+//! Attention forward: per (sequence, query head) task, blocks of queries against all keys that they see.
+//!
+//! Scores of a block are one product, softmax works on their rows in place, and the output is a second product. Keys
+//! past the block are skipped where the mask hides them.
+
+use super::exp::exp_of_negative;
+use super::lanes::{map_sum, max, vectorised};
+use super::matmul::{Matrix, MatrixMut, Store, matmul};
+use super::slots::Slots;
+use super::workspace::Workspace;
+use kernwright_plan::executor::ExecutorError;
+use kernwright_plan::ops::attention::Attention;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Queries whose scores exist at once.
+pub(crate) const QUERIES: usize = 64;
+
+/// Blocks of queries, and how many keys the last query of each sees.
+pub(crate) fn blocks(op: &Attention) -> impl DoubleEndedIterator<Item = (Range<usize>, usize)> {
+    let (length, causal) = (op.length, op.causal);
+    (0..length.div_ceil(QUERIES)).map(move |block| {
+        let queries = block * QUERIES..((block + 1) * QUERIES).min(length);
+        let keys = if causal { queries.end } else { length };
+        (queries, keys)
+    })
+}
+
+/// The head's part of a tensor of heads, in one sequence.
+pub(crate) fn head_of<'a>(op: &Attention, of: Matrix<'a>, sequence: usize, head: usize) -> Matrix<'a> {
+    let rows = of.rows(sequence * op.length..(sequence + 1) * op.length);
+    rows.columns(head * op.head_dim..(head + 1) * op.head_dim)
+}
+
+/// The same cut of a tensor that is written: a part per (sequence, `heads` heads), in order.
+pub(crate) fn parts<'a>(op: &Attention, of: MatrixMut<'a>, heads: usize) -> Vec<MatrixMut<'a>> {
+    let sequences = of.row_blocks(op.length).into_iter();
+    sequences.flat_map(|sequence| sequence.column_blocks(heads * op.head_dim)).collect()
+}
+
+/// Reads q, k, v. Writes out, lse.
+pub(crate) fn forward(op: &Attention, mut slots: Slots<'_>, room: &Workspace) -> Result<(), ExecutorError> {
+    let (q, k, v) = (slots.read("q")?, slots.read("k")?, slots.read("v")?);
+    let (out, lse) = (slots.take_replaced("out")?, slots.take_slice("lse")?);
+    let group = op.heads / op.kv_heads;
+    let tasks: Vec<_> = parts(op, out, 1).into_iter().zip(lse.chunks_mut(op.length)).collect();
+    tasks.into_par_iter().enumerate().for_each(|(index, (out, lse))| {
+        let (sequence, head) = (index / op.heads, index % op.heads);
+        let q = head_of(op, q, sequence, head);
+        let [k, v] = [k, v].map(|of| head_of(op, of, sequence, head / group));
+        room.with(QUERIES.min(op.length) * op.length, |scores| one_head(op, [q, k, v], out, lse, scores));
+    });
+    Ok(())
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn one_head(op: &Attention, of: [Matrix<'_>; 3], out: MatrixMut<'_>, lse: &mut [f32], scores: &mut [f32]) {
+    let ([q, k, v], scale) = (of, op.scale() as f32);
+    let mut outs = out.row_blocks(QUERIES).into_iter();
+    for (queries, keys) in blocks(op) {
+        let Some(mut out) = outs.next() else { return };
+        let mut scores = MatrixMut::new(&mut *scores, queries.len(), keys, keys);
+        let keys = 0..keys;
+        matmul(
+            scores.reborrow(),
+            Store::Replace,
+            scale,
+            q.rows(queries.clone()),
+            k.rows(keys.clone()).transposed(),
+        );
+        let mut sums = [0.0; QUERIES];
+        vectorised(|| {
+            for (row, query) in queries.clone().enumerate() {
+                let (seen, hidden) =
+                    scores.row(row).split_at_mut(if op.causal { query + 1 } else { keys.end });
+                let greatest = max(seen);
+                sums[row] = map_sum(seen, |score| exp_of_negative(score - greatest));
+                hidden.fill(0.0);
+                lse[query] = greatest;
+            }
+        });
+        matmul(out.reborrow(), Store::Replace, 1.0, scores.view(), v.rows(keys));
+        for (row, query) in queries.enumerate() {
+            let factor = 1.0 / sums[row];
+            out.row(row).iter_mut().for_each(|value| *value *= factor);
+            lse[query] += sums[row].ln();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Attention backward: per (sequence, key and value head) task, so that no two tasks write to one element.
+//!
+//! For each query head of the group and each block of queries, `P = exp(S - lse)` is made again and five products
+//! give the gradients. Blocks run from the last to the first: the first one done sees every key, so it alone decides
+//! whether d_k and d_v are replaced.
+
+use super::attention::{QUERIES, blocks, head_of, parts};
+use super::exp::exp_of_negative;
+use super::lanes::{sum2, vectorised};
+use super::matmul::{Matrix, MatrixMut, Store, matmul};
+use super::slots::Slots;
+use super::workspace::Workspace;
+use kernwright_plan::executor::ExecutorError;
+use kernwright_plan::ops::attention::Attention;
+use rayon::prelude::*;
+
+/// What a step reads, of all heads.
+struct Inputs<'a> {
+    op: &'a Attention,
+    q: Matrix<'a>,
+    k: Matrix<'a>,
+    v: Matrix<'a>,
+    out: Matrix<'a>,
+    lse: &'a [f32],
+    d_out: Matrix<'a>,
+    /// For d_q, d_k, d_v.
+    stores: [Store; 3],
+}
+
+/// Reads q, k, v, out, lse, d_out. Writes d_q, d_k, d_v.
+pub(crate) fn backward(op: &Attention, mut slots: Slots<'_>, room: &Workspace) -> Result<(), ExecutorError> {
+    let (d_q, d_k, d_v) = (slots.take("d_q")?, slots.take("d_k")?, slots.take("d_v")?);
+    let inputs = Inputs {
+        op,
+        q: slots.read("q")?,
+        k: slots.read("k")?,
+        v: slots.read("v")?,
+        out: slots.read("out")?,
+        lse: slots.read_slice("lse")?,
+        d_out: slots.read("d_out")?,
+        stores: [d_q.store, d_k.store, d_v.store],
+    };
+    let d_q = parts(op, d_q.matrix, op.heads / op.kv_heads);
+    let (d_k, d_v) = (parts(op, d_k.matrix, 1), parts(op, d_v.matrix, 1));
+    let tasks: Vec<_> = d_q.into_iter().zip(d_k.into_iter().zip(d_v)).collect();
+    tasks.into_par_iter().enumerate().for_each(|(index, (d_q, (d_k, d_v)))| {
+        let words = 2 * QUERIES.min(op.length) * op.length;
+        room.with(words, |words| inputs.one_group(index, d_q, d_k, d_v, words));
+    });
+    Ok(())
+}
+
+impl Inputs<'_> {
+    /// The gradients of one key and value head and of the query heads that share it.
+    #[allow(clippy::cast_possible_truncation)]
+    fn one_group(
+        &self,
+        index: usize,
+        d_q: MatrixMut<'_>,
+        mut d_k: MatrixMut<'_>,
+        mut d_v: MatrixMut<'_>,
+        words: &mut [f32],
+    ) {
+        let (op, scale) = (self.op, self.op.scale() as f32);
+        let (sequence, kv_head) = (index / op.kv_heads, index % op.kv_heads);
+        let [k, v] = [self.k, self.v].map(|of| head_of(op, of, sequence, kv_head));
+        let [store_q, mut store_k, mut store_v] = self.stores;
+        let (p, d_s) = words.split_at_mut(words.len() / 2);
+        let group = op.heads / op.kv_heads;
+        for (member, d_q) in d_q.column_blocks(op.head_dim).into_iter().enumerate() {
+            let head = kv_head * group + member;
+            let [q, out, d_out] = [self.q, self.out, self.d_out].map(|of| head_of(op, of, sequence, head));
+            let lse = &self.lse[(sequence * op.heads + head) * op.length..][..op.length];
+            let d_qs = d_q.row_blocks(QUERIES);
+            for ((queries, keys), d_q) in blocks(op).rev().zip(d_qs.into_iter().rev()) {
+                let mut p = MatrixMut::new(&mut *p, queries.len(), keys, keys);
+                let mut d_s = MatrixMut::new(&mut *d_s, queries.len(), keys, keys);
+                let (k, v) = (k.rows(0..keys), v.rows(0..keys));
+                let (q, d_out) = (q.rows(queries.clone()), d_out.rows(queries.clone()));
+                matmul(p.reborrow(), Store::Replace, scale, q, k.transposed());
+                matmul(d_s.reborrow(), Store::Replace, 1.0, d_out, v.transposed());
+                vectorised(|| {
+                    for (row, query) in queries.clone().enumerate() {
+                        let delta = sum2(d_out.row(row), out.row(query), |a, b| a * b);
+                        let seen = if op.causal { query + 1 } else { keys };
+                        let (p, p_hidden) = p.row(row).split_at_mut(seen);
+                        let (d_s, d_s_hidden) = d_s.row(row).split_at_mut(seen);
+                        for (p, d_s) in p.iter_mut().zip(&mut *d_s) {
+                            *p = exp_of_negative(*p - lse[query]);
+                            *d_s = *p * (*d_s - delta) * scale;
+                        }
+                        if seen == 1 {
+                            // The weight of an only key is 1 whatever its score; rounding would leave a trace.
+                            d_s.fill(0.0);
+                        }
+                        p_hidden.fill(0.0);
+                        d_s_hidden.fill(0.0);
+                    }
+                });
+                let (d_k, d_v) = (d_k.reborrow().split_rows(keys).0, d_v.reborrow().split_rows(keys).0);
+                matmul(d_v, store_v, 1.0, p.view().transposed(), d_out);
+                matmul(d_k, store_k, 1.0, d_s.view().transposed(), q);
+                matmul(d_q, store_q, 1.0, d_s.view(), k);
+                (store_k, store_v) = (Store::Add, Store::Add);
+            }
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Sum and copy.
+
+use super::blocks::for_rows;
+use super::matmul::Store;
+use super::slots::{Output, Slots};
+use kernwright_plan::executor::ExecutorError;
+
+/// `y = a + b`.
+pub(crate) fn add(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
+    let (a, b, Output { matrix, store }) = (slots.read("a")?, slots.read("b")?, slots.take("y")?);
+    for_rows(matrix, |row, y| {
+        let pairs = a.row(row).iter().zip(b.row(row));
+        match store {
+            Store::Replace => y.iter_mut().zip(pairs).for_each(|(y, (a, b))| *y = a + b),
+            Store::Add => y.iter_mut().zip(pairs).for_each(|(y, (a, b))| *y += a + b),
+        }
+    });
+    Ok(())
+}
+
+/// `y = x`.
+pub(crate) fn copy(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
+    let (x, Output { matrix, store }) = (slots.read("x")?, slots.take("y")?);
+    for_rows(matrix, |row, y| match store {
+        Store::Replace => y.copy_from_slice(x.row(row)),
+        Store::Add => y.iter_mut().zip(x.row(row)).for_each(|(y, x)| *y += x),
+    });
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! The CPU executor against the reference: every op, and whole training steps.
+
+mod bits;
+mod comparison;
+mod errors;
+mod ops;
+mod setup;
+mod training;
