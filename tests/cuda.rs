@@ -1,0 +1,139 @@
+//! Every generated kernel compiles without a spill or a remark, and what a plan launches is among them.
+
+#![cfg(feature = "render")]
+
+use kernwright_codegen::generate::{Generated, generate};
+use kernwright_codegen::render::render;
+use kernwright_compile::{Resources, Source, compile_all, testing};
+use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::kernels::of_plan;
+use kernwright_plan::passes::{SWITCHES, forward::Head};
+use kernwright_plan::plan::Plan;
+use kernwright_plan::shape::{Shape, presets};
+use kernwright_plan::spec::KernelSpec;
+use kernwright_plan::{Options, forward_step, kernels, train_step};
+use std::collections::{HashMap, HashSet};
+
+const COMPILED: [&str; 2] = ["tiny", "seed-102m"];
+
+fn shape(name: &str) -> Shape {
+    presets::find(name).unwrap_or_else(|| panic!("no preset `{name}`")).shape()
+}
+
+/// The kernels of the compiled presets for every GPU, each text once.
+fn generated() -> Vec<Generated> {
+    let targets: Vec<&Arch> = arch::ALL.iter().collect();
+    let mut seen = HashSet::new();
+    let mut all = Vec::new();
+    for name in COMPILED {
+        let of_preset = generate(&shape(name), &targets).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        for arch in arch::ALL {
+            let has_any = of_preset.iter().any(|one| one.arch.name == arch.name);
+            assert!(has_any, "{name} has no kernel for {}", arch.name);
+        }
+        // The text begins with kernel and GPU.
+        all.extend(of_preset.into_iter().filter(|one| seen.insert(one.text.clone())));
+    }
+    all
+}
+
+#[test]
+fn every_kernel_compiles_for_every_gpu_without_spills_or_remarks() {
+    let all = generated();
+    let what = format!("compiling {} kernels of {}", all.len(), COMPILED.join(" and "));
+    let Some(compiler) = testing::compiler_or_skip(std::env::vars_os(), &what) else { return };
+    let sources: Vec<Source<'_>> = all
+        .iter()
+        .map(|one| Source { name: &one.kernel, text: &one.text, arch: one.arch.name, options: &[] })
+        .collect();
+    let mut faults = Vec::new();
+    for (one, report) in all.iter().zip(compile_all(&compiler, None, &sources, 0, &|_| {})) {
+        let mut fault = |what: String| faults.push(format!("{} for {}: {what}", one.kernel, one.arch.name));
+        match (&report.result, report.resources.as_slice()) {
+            (Err(error), _) => fault(error.to_string()),
+            (Ok(_), [entry]) => {
+                if entry.entry != one.kernel {
+                    fault(format!("its entry is called `{}`", entry.entry));
+                }
+                if entry.spills() {
+                    let Resources { registers, spill_stores_bytes, spill_loads_bytes, .. } = entry;
+                    fault(format!(
+                        "spills {spill_stores_bytes} bytes out and {spill_loads_bytes} in at {registers} registers"
+                    ));
+                }
+                // All shared memory is dynamic, or the limits the plan counts with are wrong.
+                if entry.static_shared_bytes > 0 {
+                    fault(format!("has {} bytes of static shared memory", entry.static_shared_bytes));
+                }
+                if one.spec.shared_memory > one.arch.shared_memory_block {
+                    fault(format!("asks for {} bytes of shared memory", one.spec.shared_memory));
+                }
+            }
+            (Ok(_), entries) => fault(format!("has {} entries, 1 is allowed", entries.len())),
+        }
+        report.notes.iter().for_each(|note| fault(note.clone()));
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// Plans of odd sizes, and of the greatest length, with every switch.
+fn plans(shape: &Shape) -> Vec<Plan> {
+    let without = |name: &str| Options { without: vec![name.to_owned()], ..Options::default() };
+    let mut options = vec![Options::default(), Options { clip: None, ..Options::default() }];
+    options.push(Options { head_chunk: 77, ..Options::default() });
+    options.extend(SWITCHES.iter().map(|(name, _)| without(name)));
+    let mut plans = Vec::new();
+    for options in &options {
+        for (batch, length) in [(1, 1), (3, 37), (5, 129), (2, shape.context)] {
+            plans.push(train_step(shape, options, batch, length));
+            for head in [Head::Loss, Head::Logits(batch), Head::Logits(batch * length)] {
+                plans.push(forward_step(shape, options, batch, length, head));
+            }
+        }
+    }
+    plans
+}
+
+#[test]
+fn a_step_of_any_size_launches_only_kernels_of_the_closed_set() {
+    for preset in presets::ALL {
+        // Layers are alike, and two of them are enough.
+        let shape = Shape { layers: 2, ..preset.shape() };
+        let plans = plans(&shape);
+        for arch in arch::ALL {
+            let closed: HashSet<String> = kernels(&shape, arch).iter().map(KernelSpec::name).collect();
+            assert!(!closed.is_empty(), "{} has no kernel for {}", preset.name, arch.name);
+            for plan in &plans {
+                for spec in of_plan(plan, arch) {
+                    let (name, rows) = (spec.name(), plan.find("tokens").map(|id| plan.buffer(id).len()));
+                    let place = format!("{} for {}, {rows:?} tokens", preset.name, arch.name);
+                    assert!(closed.contains(&name), "{place}: `{name}` is not among its kernels");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn kernels_of_one_name_have_one_text() {
+    for arch in arch::ALL {
+        let mut named: HashMap<String, Vec<KernelSpec>> = HashMap::new();
+        for preset in presets::ALL {
+            let shape = Shape { layers: 2, ..preset.shape() };
+            for spec in plans(&shape).iter().flat_map(|plan| of_plan(plan, arch)) {
+                let specs = named.entry(spec.name()).or_default();
+                if !specs.contains(&spec) {
+                    specs.push(spec);
+                }
+            }
+        }
+        assert!(!named.is_empty(), "no kernel for {}", arch.name);
+        for (name, specs) in named {
+            let texts: HashSet<String> = specs
+                .iter()
+                .map(|spec| render(spec, arch).unwrap_or_else(|error| panic!("{name}: {error:?}")))
+                .collect();
+            assert_eq!(texts.len(), 1, "`{name}` for {} stands for: {specs:#?}", arch.name);
+        }
+    }
+}
