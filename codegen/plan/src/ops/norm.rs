@@ -342,3 +342,23 @@ impl Operation for NormBackward {
         Vec::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_cover_every_row_and_few_stay_idle() {
+        for columns in (8..=FORWARD_COLUMNS).step_by(8) {
+            for threads in [forward_threads(columns), backward_threads(columns.min(BACKWARD_COLUMNS))] {
+                assert_eq!(threads.block % WARP, 0, "{columns}");
+                let within_warp = threads.row.is_power_of_two() && threads.row <= WARP;
+                assert!(threads.row == threads.block || within_warp, "{columns}: {threads:?}");
+            }
+            let row = forward_threads(columns).row;
+            let each = (columns / WIDTH).div_ceil(row);
+            assert!(each <= 4, "{columns}: {each} parts per thread");
+            assert!(row * each < 2 * columns / WIDTH + WARP, "{columns}: {row} threads");
+        }
+    }
+}
