@@ -1,0 +1,273 @@
+//! The commands that need no GPU and no training, as a user types them: `plan`, `doctor`, `cuda`.
+
+use kernwright_plan::arch;
+use kernwright_plan::shape::presets;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+/// The program with no environment: nothing of this machine can be found through it.
+fn kernwright(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kernwright"));
+    command.env_clear().env("PATH", "").args(arguments);
+    command
+}
+
+/// Exit code, standard output, standard error.
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let output = kernwright(arguments).output().expect("the program starts");
+    let text = |bytes| String::from_utf8(bytes).expect("it writes text");
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+fn done(arguments: &[&str]) -> String {
+    let (code, out, error) = run(arguments);
+    assert_eq!((code, error.as_str()), (0, ""), "{arguments:?}");
+    out
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let out = done(arguments);
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}\n{out}"))
+}
+
+#[test]
+fn plan_shows_every_preset_with_its_layers_folded() {
+    for preset in presets::ALL {
+        let shape = preset.shape();
+        let text = done(&["plan", "--preset", preset.name]);
+        let folded = format!(" x {} ", shape.layers);
+        let place = format!("{}:\n{text}", preset.name);
+        assert!(text.contains(&folded) && text.contains("layers.*.attention.qkv"), "{place}");
+        assert!(!text.contains("layers.1."), "{place}");
+        for wanted in
+            ["forward\n", "backward\n", "update\n", "per token", "tokens/s", "persistent", "transient"]
+        {
+            assert!(text.contains(wanted), "`{wanted}` is not in {place}");
+        }
+        let all = done(&["plan", "--preset", preset.name, "--all"]);
+        let last = format!("layers.{}.feed_forward.up", shape.layers - 1);
+        assert!(all.contains(&last) && !all.contains("layers.*"), "{place}");
+        assert!(all.lines().count() > text.lines().count(), "{place}");
+    }
+}
+
+#[test]
+fn totals_of_the_json_are_sums_of_its_steps() {
+    for preset in presets::ALL {
+        let plan = json(&["plan", "--preset", preset.name, "--json", "--batch", "3", "--length", "101"]);
+        assert_eq!(plan["parameters"], preset.shape().n_parameters(), "{}", preset.name);
+        assert_eq!(plan["tokens"], 303);
+        let steps = plan["steps"].as_array().expect("steps is a list");
+        let counted: Vec<&Value> = steps.iter().filter(|step| step["counted"] == true).collect();
+        assert!(counted.len() > preset.shape().layers * 20);
+        assert_eq!(plan["totals"]["n_steps"], counted.len());
+        for name in ["flops", "tensor_flops", "vector_flops", "bytes", "roofline_seconds"] {
+            let sum: f64 = counted.iter().filter_map(|step| step[name].as_f64()).sum();
+            let total = plan["totals"][name].as_f64().unwrap_or(f64::NAN);
+            assert!((sum - total).abs() <= 1e-12 * sum, "{} {name}: {sum} and {total}", preset.name);
+        }
+        let number = |path: &str| plan.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
+        let per_token = number("/totals/flops") / 303.0;
+        assert!((number("/totals/flops_per_token") - per_token).abs() <= 1e-9 * per_token);
+        assert_eq!(number("/memory/persistent") + number("/memory/transient"), number("/memory/arena"));
+        // Every step says what it is on a GPU.
+        for step in steps {
+            let launches = step["launches"].as_array().map_or(0, Vec::len);
+            assert_eq!(launches == 0, step["no_kernel"].is_string(), "{step}");
+        }
+    }
+}
+
+#[test]
+fn plan_follows_its_flags() {
+    let seconds = |arguments: &[&str]| {
+        let plan = json(&[&["plan", "--json"], arguments].concat());
+        plan["totals"]["roofline_seconds"].as_f64().unwrap_or(f64::NAN)
+    };
+    assert!(seconds(&["--arch", "sm_86"]) > seconds(&["--arch", "sm_90a"]), "a slower card");
+    assert!(seconds(&["--batch", "2"]) < seconds(&["--batch", "9"]), "fewer sequences");
+    assert!(seconds(&["--precision", "fp32"]) > seconds(&[]), "wider operands, no tensor cores");
+    assert!(seconds(&["--without", "residual_in_linear"]) > seconds(&[]), "a pass left out");
+    let dump = done(&["plan", "--dump"]);
+    assert!(dump.contains("x=layers.0.attention_norm:bf16[2048x128]"), "{dump}");
+}
+
+#[test]
+fn wrong_usage_is_told_with_what_is_allowed_and_exit_code_2() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["plan", "--batch", "0"], "--batch"),
+        (&["plan", "--length", "0"], "--length"),
+        (&["plan", "--preset", "tiny", "--length", "257"], "`--length` must be at most 256"),
+        (&["plan", "--preset", "qwen2.5-0.5b", "--batch", "4000000000", "--length", "32768"], "below 2^31"),
+        (&["plan", "--preset", "huge"], "seed-102m"),
+        (&["plan", "--dump", "--json"], "cannot be used with"),
+        (&["plan", "--without", "thought"], "residual_in_linear"),
+        (&["cuda", "--show", "x", "--report"], "cannot be used with"),
+        (&["cuda", "--threads", "2"], "--report"),
+    ];
+    for (arguments, wanted) in cases {
+        let (code, out, error) = run(arguments);
+        assert_eq!((code, out.as_str()), (2, ""), "{arguments:?}: {error}");
+        assert!(error.contains(wanted), "{arguments:?}: `{wanted}` is not in {error}");
+    }
+    for command in ["plan", "cuda"] {
+        let (code, _, error) = run(&[command, "--arch", "sm_91"]);
+        assert_eq!(code, 2, "{error}");
+        assert!(arch::ALL.iter().all(|arch| error.contains(arch.name)), "{error}");
+    }
+}
+
+#[test]
+fn doctor_without_any_environment_says_what_to_install_and_exits_0() {
+    let text = done(&["doctor"]);
+    for wanted in ["NVIDIA driver", "GPU", "NVRTC", "cuBLASLt", "NCCL", "host C++ compiler", "searched for"] {
+        assert!(text.contains(wanted), "`{wanted}` is not in:\n{text}");
+    }
+    assert!(text.contains("yes  plan a model"), "{text}");
+    let doctor = json(&["doctor", "--json"]);
+    let facts = doctor["facts"].as_array().expect("facts is a list");
+    assert_eq!(facts.len(), 5);
+    for fact in facts {
+        // The system's own folders are searched whatever the environment says.
+        let (present, name) = (fact["present"] == true, fact["name"].as_str().unwrap_or_default());
+        assert!(present || fact["problem"].is_string() && fact["advice"].is_string(), "{fact}");
+        assert!(present || text.contains(fact["advice"].as_str().unwrap_or("?")), "{name}:\n{text}");
+    }
+    let compiler = facts.iter().find(|fact| fact["name"] == "host C++ compiler");
+    assert!(compiler.is_some_and(|fact| fact["present"] == false), "PATH is empty: {doctor}");
+    assert!(doctor["kernel_cache"].is_null());
+    let works = doctor["works"].as_array().expect("works is a list");
+    for one in works {
+        assert_eq!(one["works"] == true, one["needs"].as_array().is_some_and(Vec::is_empty), "{one}");
+    }
+}
+
+/// Every file below a folder with when it was changed.
+fn files(folder: &Path) -> BTreeMap<PathBuf, SystemTime> {
+    let mut found = BTreeMap::new();
+    for entry in folder.read_dir().expect("the folder exists").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            let changed = entry.metadata().and_then(|data| data.modified()).expect("it has a time");
+            found.insert(path, changed);
+        }
+    }
+    found
+}
+
+#[cfg(feature = "render")]
+#[test]
+fn cuda_writes_sources_with_a_manifest_and_only_what_changed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("new/kernels");
+    let arguments = ["cuda", "--preset", "tiny", "--arch", "sm_86,sm_90a", "--out", &out.to_string_lossy()];
+    done(&arguments);
+    let first = files(&out);
+    for arch in ["sm_86", "sm_90a"] {
+        let folder = out.join(arch);
+        let text = std::fs::read_to_string(folder.join("manifest.json")).expect("a manifest");
+        let manifest: Value = serde_json::from_str(&text).expect("it is JSON");
+        assert_eq!(manifest["arch"], arch);
+        let kernels = manifest["kernels"].as_array().expect("kernels is a list");
+        assert!(!kernels.is_empty());
+        for kernel in kernels {
+            let name = kernel["name"].as_str().expect("a kernel has a name");
+            let source = std::fs::read_to_string(folder.join(format!("{name}.cu"))).expect("a source");
+            assert!(source.contains(name) && kernel["block"].is_u64() && kernel["fields"].is_object());
+        }
+        let of_arch = first.keys().filter(|path| path.starts_with(&folder)).count();
+        assert_eq!(of_arch, kernels.len() + 1, "sources and a manifest, nothing else");
+    }
+    let touched = first.keys().next().expect("a file").clone();
+    std::fs::write(&touched, "somebody's change").expect("it can be written");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    done(&arguments);
+    let second = files(&out);
+    assert!(first.keys().eq(second.keys()));
+    for (path, changed) in &first {
+        assert_eq!(*path != touched, second[path] == *changed, "{}", path.display());
+    }
+}
+
+#[cfg(feature = "render")]
+#[test]
+fn cuda_lists_and_shows_kernels() {
+    let list = done(&["cuda", "--list"]);
+    let name = list.lines().next().filter(|name| !name.is_empty()).expect("a kernel");
+    assert!(done(&["cuda"]).contains(name));
+    let text = done(&["cuda", "--arch", "sm_89", "--show", name]);
+    assert!(text.starts_with(&format!("// {name}\n// for sm_89")), "{text}");
+    let (code, out, error) = run(&["cuda", "--show", "thought"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(error.contains("`thought`") && error.contains("--list"), "{error}");
+    let (code, _, error) = run(&["cuda", "--out", "/dev/null/x"]);
+    assert_eq!(code, 1);
+    assert!(error.contains("/dev/null/x"), "{error}");
+}
+
+#[cfg(feature = "render")]
+#[test]
+fn a_report_compiles_or_says_how_to_get_the_compiler() {
+    use kernwright_compile::{Compiler, Libraries, Places, testing};
+    // Only what the system has, as a program without an environment sees it.
+    let bare = Places::from_variables(Vec::<(String, String)>::new());
+    if Compiler::open(&Libraries::find(&bare)).is_err() {
+        let (code, out, error) = run(&["cuda", "--report"]);
+        assert_eq!((code, out.as_str()), (1, ""));
+        for wanted in ["libnvrtc.so", "pip install", "kernwright doctor"] {
+            assert!(error.contains(wanted), "`{wanted}` is not in {error}");
+        }
+    }
+    let Some(_) = testing::compiler_or_skip(std::env::vars_os(), "`cuda --report`") else { return };
+    let cache = tempfile::tempdir().expect("a temporary folder");
+    let report = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kernwright"));
+        command.env("KERNWRIGHT_CACHE", cache.path()).args(["cuda", "--preset", "tiny", "--arch", "sm_80"]);
+        let output = command.args(arguments).output().expect("the program starts");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && error.is_empty(), "{arguments:?}: {error}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let out = cache.path().join("sources");
+    let folder = out.to_string_lossy().into_owned();
+    let document: Value =
+        serde_json::from_str(&report(&["--report", "--json", "--out", &folder])).expect("it is JSON");
+    let kernels = document["kernels"].as_array().expect("kernels is a list");
+    assert!(!kernels.is_empty());
+    for kernel in kernels {
+        assert!(kernel["registers"].as_u64().is_some_and(|registers| registers > 0), "{kernel}");
+        assert!(kernel["path"].as_str().is_some_and(|path| Path::new(path).exists()), "{kernel}");
+    }
+    assert_eq!(document["report"]["n_cached"], 0);
+    let manifest = std::fs::read_to_string(out.join("sm_80/manifest.json")).expect("a manifest");
+    assert!(
+        manifest.contains("\"registers\"") && manifest.contains("\"spill_stores_bytes\": 0"),
+        "{manifest}"
+    );
+    let table = report(&["--report"]);
+    assert!(table.contains(&format!("{0} from the cache, 0 spill, 0 failed", kernels.len())), "{table}");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    for arguments in [&["plan", "--preset", "llama-1b", "--all"][..], &["plan", "--json"], &["doctor"]] {
+        let mut child = kernwright(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut line = String::new();
+        BufReader::with_capacity(1, child.stdout.take().expect("a pipe"))
+            .read_line(&mut line)
+            .expect("a line");
+        let output = child.wait_with_output().expect("it ends");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && error.is_empty() && !line.is_empty(), "{arguments:?}: {error}");
+    }
+}
