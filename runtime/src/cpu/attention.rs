@@ -4,7 +4,7 @@
 //! past the block are skipped where the mask hides them.
 
 use super::exp::exp_of_negative;
-use super::lanes::{map_sum, max, vectorised};
+use super::lanes::{map_sum, max, vector_fn};
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
 use super::slots::Slots;
 use super::workspace::Workspace;
@@ -53,6 +53,21 @@ pub(crate) fn forward(op: &Attention, mut slots: Slots<'_>, room: &Workspace) ->
     Ok(())
 }
 
+vector_fn! {
+    /// Turns rows of scores into exp(score - greatest), 0 where hidden; gives each row's greatest score and its sum.
+    fn softmax(causal: bool, first: usize, scores: MatrixMut<'_>, greatest: &mut [f32], sums: &mut [f32]) -> () {
+        let mut scores = scores;
+        for (row, (greatest, sum)) in greatest.iter_mut().zip(sums).enumerate() {
+            let scores = scores.row(row);
+            let n_seen = if causal { first + row + 1 } else { scores.len() };
+            let (seen, hidden) = scores.split_at_mut(n_seen);
+            let peak = max(seen);
+            (*greatest, *sum) = (peak, map_sum(seen, |score| exp_of_negative(score - peak)));
+            hidden.fill(0.0);
+        }
+    }
+}
+
 #[allow(clippy::cast_possible_truncation)]
 fn one_head(op: &Attention, of: [Matrix<'_>; 3], out: MatrixMut<'_>, lse: &mut [f32], scores: &mut [f32]) {
     let ([q, k, v], scale) = (of, op.scale() as f32);
@@ -69,16 +84,7 @@ fn one_head(op: &Attention, of: [Matrix<'_>; 3], out: MatrixMut<'_>, lse: &mut [
             k.rows(keys.clone()).transposed(),
         );
         let mut sums = [0.0; QUERIES];
-        vectorised(|| {
-            for (row, query) in queries.clone().enumerate() {
-                let (seen, hidden) =
-                    scores.row(row).split_at_mut(if op.causal { query + 1 } else { keys.end });
-                let greatest = max(seen);
-                sums[row] = map_sum(seen, |score| exp_of_negative(score - greatest));
-                hidden.fill(0.0);
-                lse[query] = greatest;
-            }
-        });
+        softmax(op.causal, queries.start, scores.reborrow(), &mut lse[queries.clone()], &mut sums);
         matmul(out.reborrow(), Store::Replace, 1.0, scores.view(), v.rows(keys));
         for (row, query) in queries.enumerate() {
             let factor = 1.0 / sums[row];

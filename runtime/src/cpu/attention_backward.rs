@@ -6,7 +6,7 @@
 
 use super::attention::{QUERIES, blocks, head_of, parts};
 use super::exp::exp_of_negative;
-use super::lanes::{sum2, vectorised};
+use super::lanes::{sum2, vector_fn};
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
 use super::slots::Slots;
 use super::workspace::Workspace;
@@ -50,6 +50,45 @@ pub(crate) fn backward(op: &Attention, mut slots: Slots<'_>, room: &Workspace) -
     Ok(())
 }
 
+/// What belongs to a block of queries of one head.
+struct Rows<'a> {
+    causal: bool,
+    /// Position of the first query.
+    first: usize,
+    scale: f32,
+    d_out: Matrix<'a>,
+    out: Matrix<'a>,
+}
+
+vector_fn! {
+    /// Turns scores into P, and dP into the gradient of the products of q and k; both 0 where hidden.
+    fn score_gradients(rows: &Rows<'_>, p: MatrixMut<'_>, d_s: MatrixMut<'_>, lse: &[f32]) -> () {
+        let (mut p, mut d_s, scale) = (p, d_s, rows.scale);
+        for (row, lse) in lse.iter().enumerate() {
+            let delta = sum2(rows.d_out.row(row), rows.out.row(row), |a, b| a * b);
+            let n_seen = if rows.causal { rows.first + row + 1 } else { p.n_columns() };
+            let (p, p_hidden) = p.row(row).split_at_mut(n_seen);
+            let (d_s, d_s_hidden) = d_s.row(row).split_at_mut(n_seen);
+            one_row(p, d_s, *lse, delta, scale);
+            if n_seen == 1 {
+                // The weight of an only key is 1 whatever its score; rounding would leave a trace.
+                d_s.fill(0.0);
+            }
+            p_hidden.fill(0.0);
+            d_s_hidden.fill(0.0);
+        }
+    }
+}
+
+/// Its own function, because only arguments are known not to overlap.
+#[inline(always)]
+fn one_row(p: &mut [f32], d_s: &mut [f32], lse: f32, delta: f32, scale: f32) {
+    for (p, d_s) in p.iter_mut().zip(d_s) {
+        *p = exp_of_negative(*p - lse);
+        *d_s = *p * (*d_s - delta) * scale;
+    }
+}
+
 impl Inputs<'_> {
     /// The gradients of one key and value head and of the query heads that share it.
     #[allow(clippy::cast_possible_truncation)]
@@ -79,24 +118,14 @@ impl Inputs<'_> {
                 let (q, d_out) = (q.rows(queries.clone()), d_out.rows(queries.clone()));
                 matmul(p.reborrow(), Store::Replace, scale, q, k.transposed());
                 matmul(d_s.reborrow(), Store::Replace, 1.0, d_out, v.transposed());
-                vectorised(|| {
-                    for (row, query) in queries.clone().enumerate() {
-                        let delta = sum2(d_out.row(row), out.row(query), |a, b| a * b);
-                        let seen = if op.causal { query + 1 } else { keys };
-                        let (p, p_hidden) = p.row(row).split_at_mut(seen);
-                        let (d_s, d_s_hidden) = d_s.row(row).split_at_mut(seen);
-                        for (p, d_s) in p.iter_mut().zip(&mut *d_s) {
-                            *p = exp_of_negative(*p - lse[query]);
-                            *d_s = *p * (*d_s - delta) * scale;
-                        }
-                        if seen == 1 {
-                            // The weight of an only key is 1 whatever its score; rounding would leave a trace.
-                            d_s.fill(0.0);
-                        }
-                        p_hidden.fill(0.0);
-                        d_s_hidden.fill(0.0);
-                    }
-                });
+                let rows = Rows {
+                    causal: op.causal,
+                    first: queries.start,
+                    scale,
+                    d_out,
+                    out: out.rows(queries.clone()),
+                };
+                score_gradients(&rows, p.reborrow(), d_s.reborrow(), &lse[queries]);
                 let (d_k, d_v) = (d_k.reborrow().split_rows(keys).0, d_v.reborrow().split_rows(keys).0);
                 matmul(d_v, store_v, 1.0, p.view().transposed(), d_out);
                 matmul(d_k, store_k, 1.0, d_s.view().transposed(), q);

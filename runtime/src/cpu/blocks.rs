@@ -18,13 +18,18 @@ pub(crate) fn rows_for(columns: usize) -> usize {
     (ELEMENTS / columns.max(1)).max(1)
 }
 
+/// Calls `visit` with each block of rows and the number of its first row, in parallel.
+pub(crate) fn for_blocks(to: MatrixMut<'_>, visit: impl Fn(usize, MatrixMut<'_>) + Sync) {
+    let n = rows_for(to.n_columns());
+    to.row_blocks(n).into_par_iter().enumerate().for_each(|(index, block)| visit(index * n, block));
+}
+
 /// Calls `visit` with each row's number and content, in parallel, under vector instructions.
 pub(crate) fn for_rows(to: MatrixMut<'_>, visit: impl Fn(usize, &mut [f32]) + Sync) {
-    let n = rows_for(to.n_columns());
-    to.row_blocks(n).into_par_iter().enumerate().for_each(|(index, mut block)| {
+    for_blocks(to, |first, mut block| {
         vectorised(|| {
             for row in 0..block.n_rows() {
-                visit(index * n + row, block.row(row));
+                visit(first + row, block.row(row));
             }
         });
     });

@@ -2,7 +2,7 @@
 
 use super::blocks::PRODUCT_ROWS;
 use super::exp::exp_of_negative;
-use super::lanes::{map_sum, max, vectorised};
+use super::lanes::{map_sum, max, vector_fn};
 use super::linear::weight_gradient;
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
 use super::slots::{Output, Slots};
@@ -104,12 +104,18 @@ fn row_loss(logits: &mut [f32], target: Option<usize>, scale: f32) -> f64 {
         return 0.0;
     };
     let chosen = logits[target];
-    let (greatest, sum) = vectorised(|| {
-        let greatest = max(logits);
-        (greatest, map_sum(logits, |logit| exp_of_negative(logit - greatest)))
-    });
-    let factor = scale / sum;
-    vectorised(|| logits.iter_mut().for_each(|p| *p *= factor));
+    let (greatest, sum) = softmax(logits, scale);
     logits[target] -= scale;
     (f64::from(greatest) - f64::from(chosen) + f64::from(sum).ln()) * f64::from(scale)
+}
+
+vector_fn! {
+    /// Turns logits into `scale` times their softmax; gives the greatest logit and the sum of exp(logit - greatest).
+    fn softmax(logits: &mut [f32], scale: f32) -> (f32, f32) {
+        let greatest = max(logits);
+        let sum = map_sum(logits, |logit| exp_of_negative(logit - greatest));
+        let factor = scale / sum;
+        logits.iter_mut().for_each(|p| *p *= factor);
+        (greatest, sum)
+    }
 }

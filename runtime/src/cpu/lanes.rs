@@ -6,7 +6,38 @@
 /// Parts of a sum: two registers of eight.
 pub(crate) const LANES: usize = 16;
 
-/// Runs `work` with the widest vector instructions of this machine. What `work` calls must be `#[inline(always)]`.
+/// A function and its argument: what `pulp` runs under the vector instructions of this machine. Unlike a closure its
+/// call is always inlined there, without which the loops inside would be compiled for the oldest machine.
+pub(crate) struct Call<F, A>(pub(crate) F, pub(crate) A);
+
+impl<F: FnOnce(A) -> R, A, R> pulp::NullaryFnOnce for Call<F, A> {
+    type Output = R;
+
+    #[inline(always)]
+    fn call(self) -> R {
+        (self.0)(self.1)
+    }
+}
+
+/// Defines a function whose loops run with the widest vector instructions of this machine. What it calls should be
+/// `#[inline(always)]`; long element functions should be named ones, since closures are inlined at LLVM's discretion.
+macro_rules! vector_fn {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),+ $(,)?) -> $ret:ty $body:block) => {
+        $(#[$meta])*
+        $vis fn $name($($arg: $type),+) -> $ret {
+            #[inline(always)]
+            fn body($($arg: $type),+) -> $ret $body
+            #[inline(always)]
+            fn spread(($($arg,)+): ($($type,)+)) -> $ret {
+                body($($arg),+)
+            }
+            pulp::Arch::new().dispatch($crate::cpu::lanes::Call(spread, ($($arg,)+)))
+        }
+    };
+}
+pub(crate) use vector_fn;
+
+/// Runs a short `work` with the widest vector instructions of this machine, if LLVM inlines it.
 #[inline(always)]
 pub(crate) fn vectorised<R>(work: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(work)
@@ -72,6 +103,30 @@ pub(crate) fn sum3(a: &[f32], b: &[f32], c: &[f32], term: impl Fn(f32, f32, f32)
         *lane += term(*a, *b, *c);
     }
     total(lanes)
+}
+
+/// Sets each element to `map` of those of two slices.
+#[inline(always)]
+pub(crate) fn map2(to: &mut [f32], a: &[f32], b: &[f32], map: impl Fn(f32, f32) -> f32) {
+    for (to, (a, b)) in to.iter_mut().zip(a.iter().zip(b)) {
+        *to = map(*a, *b);
+    }
+}
+
+/// Sets each element to `map` of those of three slices.
+#[inline(always)]
+pub(crate) fn map3(to: &mut [f32], a: &[f32], b: &[f32], c: &[f32], map: impl Fn(f32, f32, f32) -> f32) {
+    for (to, ((a, b), c)) in to.iter_mut().zip(a.iter().zip(b).zip(c)) {
+        *to = map(*a, *b, *c);
+    }
+}
+
+/// Adds to each element `map` of those of three slices.
+#[inline(always)]
+pub(crate) fn add3(to: &mut [f32], a: &[f32], b: &[f32], c: &[f32], map: impl Fn(f32, f32, f32) -> f32) {
+    for (to, ((a, b), c)) in to.iter_mut().zip(a.iter().zip(b).zip(c)) {
+        *to += map(*a, *b, *c);
+    }
 }
 
 /// Replaces each element by `map` of it and gives the sum of the new ones.

@@ -74,7 +74,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// One row; not of a transposed matrix.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn row(&self, row: usize) -> &'a [f32] {
         assert!(row < self.rows && self.column_stride == 1, "row {row} of {}", self.rows);
         // SAFETY: `check` saw that every row lies in the borrowed slice.
@@ -129,7 +129,7 @@ impl<'a> MatrixMut<'a> {
         self.columns
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         // SAFETY: `check` saw that every row lies in the slice, which `self` alone borrows.
