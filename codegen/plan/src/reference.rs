@@ -118,11 +118,7 @@ impl<F: Float> Reference<F> {
         let loaded = &self.plans[plan.0];
         let (base, _) = loaded.plan.base(buffer);
         let owner = loaded.plan.buffer(base);
-        let content = if owner.role.is_shared() {
-            &self.shared[&owner.name]
-        } else {
-            &loaded.own[base.0]
-        };
+        let content = if owner.role.is_shared() { &self.shared[&owner.name] } else { &loaded.own[base.0] };
         if base == buffer {
             return content.clone();
         }
@@ -203,10 +199,8 @@ impl<F: Float> Executor for Reference<F> {
                 own[index] = vec![F::of(initial); buffer.len()];
                 continue;
             }
-            let content = self
-                .shared
-                .entry(buffer.name.clone())
-                .or_insert_with(|| vec![F::default(); buffer.len()]);
+            let content =
+                self.shared.entry(buffer.name.clone()).or_insert_with(|| vec![F::default(); buffer.len()]);
             if content.len() != buffer.len() {
                 return Err(ExecutorError::Mismatch {
                     buffer: buffer.name.clone(),
