@@ -118,23 +118,23 @@ impl Tape {
         }
     }
 
-    /// May `second` share the gradient buffer of `first`, both read by step `index`? Others add to the gradient of
-    /// `first` when the walk reaches its other readers; by then the producer of `second` must have been passed.
+    /// May `second` share the gradient buffer of `first`, both read by step `index`? The walk changes or hands on the
+    /// gradient of `first` at its other readers and at its producers; by then the one producer of `second` must have
+    /// been passed.
     fn outlives(&self, first: BufferId, second: BufferId, index: usize) -> bool {
+        let steps = || self.plan.steps[..self.n_forward].iter().enumerate();
+        let is = |id: BufferId, other: BufferId| self.plan.base(other).0 == self.plan.base(id).0;
         let readers = |id: BufferId| {
-            let steps = self.plan.steps[..self.n_forward].iter().enumerate();
-            let base = self.plan.base(id).0;
-            steps
-                .filter(move |(at, step)| {
-                    *at != index && step.reads.iter().any(|read| self.plan.base(read.buffer).0 == base)
-                })
-                .map(|(at, _)| at)
+            let reads = move |step: &Step| step.reads.iter().any(|read| is(id, read.buffer));
+            steps().filter(move |(at, step)| *at != index && reads(step)).map(|(at, _)| at)
         };
-        let produced = self.plan.steps[..self.n_forward]
-            .iter()
-            .position(|step| step.writes.iter().any(|write| write.buffer == second));
-        readers(second).next().is_none()
-            && produced.is_some_and(|produced| readers(first).all(|reader| reader < produced))
+        let producers = |id: BufferId| {
+            let writes = move |step: &Step| step.writes.iter().any(|write| is(id, write.buffer));
+            steps().filter(move |(_, step)| writes(step)).map(|(at, _)| at)
+        };
+        let mut of_second = producers(second);
+        let (Some(produced), None) = (of_second.next(), of_second.next()) else { return false };
+        readers(second).next().is_none() && readers(first).chain(producers(first)).all(|at| at < produced)
     }
 
     fn is_parameter(&self, id: BufferId) -> bool {

@@ -4,12 +4,16 @@
 //! `h^2 f''' / 6` and by the rounding of the objective over h; `allowed` bounds both.
 
 use kernwright_plan::buffer::{BufferId, Role};
-use kernwright_plan::case::{Case, Content};
+use kernwright_plan::case::{self, Case, Content, Fill};
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, MicroStep};
-use kernwright_plan::plan::{Phase, Plan};
+use kernwright_plan::ops::Op;
+use kernwright_plan::ops::add::Add;
+use kernwright_plan::ops::linear::Linear;
+use kernwright_plan::plan::{Phase, Plan, Step};
 use kernwright_plan::reference::{Reference, Rounding};
 use kernwright_plan::shape::presets;
+use kernwright_plan::tape::{read, write};
 use kernwright_plan::{Options, ops, train_step};
 use small::{Batch, Loaded};
 use std::collections::BTreeSet;
@@ -123,6 +127,56 @@ fn check_case(op: &str, case: &Case) -> Option<f64> {
         pairs.iter().map(|(name, _)| objective.loaded.get(&format!("d_{name}"))).collect();
     let checked = pairs.iter().zip(&gradients);
     Some(checked.map(|((name, id), gradient)| objective.check(name, *id, gradient)).fold(0.0, f64::max))
+}
+
+/// A sum whose first part is read again by a step behind the second part's producer: their gradients, equal at first,
+/// must not stay in one buffer. `again` makes that other use of `a`, from `a` and a weight.
+fn meeting(label: &str, again: impl FnOnce(&mut Plan, BufferId, BufferId) -> BufferId) -> Case {
+    let (mut plan, mut fills) = (Plan::default(), Vec::new());
+    let mut add = |name, shape: &[usize]| case::input(&mut plan, &mut fills, name, shape, &Fill::Normal(1.0));
+    let (x, z, weight) = (add("x", &[5, 8]), add("z", &[5, 8]), add("weight", &[8, 8]));
+    let a = case::copy(&mut plan, x, "a", Role::Activation);
+    let b = case::copy(&mut plan, z, "b", Role::Activation);
+    let c = again(&mut plan, a, weight);
+    let y = step(&mut plan, Add, &[("a", a), ("b", b)], "y", Role::Activation);
+    let out = step(&mut plan, Add, &[("a", y), ("b", c)], "out", Role::Output);
+    case::finish(label, plan, fills, out)
+}
+
+/// Adds a forward step whose result is like its first input.
+fn step(
+    plan: &mut Plan,
+    op: impl Into<Op>,
+    reads: &[(&'static str, BufferId)],
+    name: &str,
+    role: Role,
+) -> BufferId {
+    let y = plan.add(name, plan.buffer(reads[0].1).shape.clone(), Dtype::Fp32, role);
+    let reads = reads.iter().map(|(slot, buffer)| read(slot, *buffer)).collect();
+    plan.steps.push(Step { op: op.into(), reads, writes: vec![write("y", y)], phase: Phase::Forward });
+    y
+}
+
+#[test]
+fn gradients_that_meet_are_summed_once_each() {
+    let linear = |plan: &mut Plan, a, weight| {
+        step(plan, Linear, &[("x", a), ("weight", weight)], "c", Role::Activation)
+    };
+    let behind_another = |plan: &mut Plan, a, weight| {
+        let twice = step(plan, Add, &[("a", a), ("b", a)], "twice", Role::Activation);
+        linear(plan, twice, weight)
+    };
+    for case in [meeting("linear", linear), meeting("linear of a sum with itself", behind_another)] {
+        assert!(check_case("meeting", &case).is_some());
+        // The reference reads everything before it writes; a device may not.
+        for step in case.plan.steps.iter().filter(|step| step.op.name() == "linear_backward") {
+            for write in &step.writes {
+                let name = &case.plan.buffer(write.buffer).name;
+                let in_place = step.reads.iter().any(|read| read.buffer == write.buffer);
+                assert!(!in_place, "{}: `{name}` is read and written by one step", case.label);
+            }
+        }
+    }
 }
 
 /// Names of the ops in some phase of a plan.
