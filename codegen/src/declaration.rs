@@ -101,4 +101,20 @@ mod tests {
             assert!(!rows_of(section).is_empty());
         }
     }
+
+    #[test]
+    fn the_documented_examples_declare_one_shape() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/attribute.md");
+        let Ok(text) = std::fs::read_to_string(path) else {
+            return; // Packaged without the repository.
+        };
+        let block = |language: &str| {
+            let (_, rest) = text.split_once(&format!("```{language}\n")).expect("there is an example");
+            rest.split_once("```").expect("it ends").0
+        };
+        let rust = syn::parse_str(block("rust")).expect("it is a struct");
+        let shape = crate::tokens::read(&rust).0.shape();
+        assert_eq!(shape.as_ref().map(|shape| shape.targets.len()), Ok(2));
+        assert_eq!(crate::toml::read("Brain", block("toml")).shape(), shape);
+    }
 }

@@ -61,6 +61,7 @@ pub fn write(target_dir: &Path, owner: &Owner, shape: &Shape, all: &[Generated])
     let shape_text = shape.text();
     let arches: BTreeSet<&str> = all.iter().map(|one| one.arch.name).collect();
     let mut paths = Vec::new();
+    fs::create_dir_all(&package)?;
     for arch in &arches {
         let folder = model.join(arch);
         fs::create_dir_all(&folder)?;
