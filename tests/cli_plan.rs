@@ -1,5 +1,7 @@
 //! The commands that need no GPU and no training, as a user types them: `plan`, `doctor`, `cuda`.
 
+#![cfg(feature = "render")]
+
 use kernwright_plan::arch;
 use kernwright_plan::shape::presets;
 use serde_json::Value;
@@ -161,7 +163,6 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, SystemTime> {
     found
 }
 
-#[cfg(feature = "render")]
 #[test]
 fn cuda_writes_sources_with_a_manifest_and_only_what_changed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -195,7 +196,6 @@ fn cuda_writes_sources_with_a_manifest_and_only_what_changed() {
     }
 }
 
-#[cfg(feature = "render")]
 #[test]
 fn cuda_lists_and_shows_kernels() {
     let list = done(&["cuda", "--list"]);
@@ -211,7 +211,6 @@ fn cuda_lists_and_shows_kernels() {
     assert!(error.contains("/dev/null/x"), "{error}");
 }
 
-#[cfg(feature = "render")]
 #[test]
 fn a_report_compiles_or_says_how_to_get_the_compiler() {
     use kernwright_compile::{Compiler, Libraries, Places, testing};
