@@ -70,8 +70,12 @@ fn training_learns_and_says_so() {
     let said = program.ok("train --batch 4 --length 64 --steps 60 --eval-every 30 --eval-batches 4");
     let losses = losses(&program, "runs/tiny");
     assert!(losses[0] > 5.0 && losses[59] < 3.6, "from {} to {}", losses[0], losses[59]);
-    for part in ["bigram baseline", "sample, after", "checkpoint: runs/tiny/step-000060", "in fp32 (the shape says bf16)"]
-    {
+    for part in [
+        "bigram baseline",
+        "sample, after",
+        "checkpoint: runs/tiny/step-000060",
+        "in fp32 (the shape says bf16)",
+    ] {
         assert!(said.contains(part), "{part:?} in {said}");
     }
     let picture = String::from_utf8(program.bytes("runs/tiny/loss.svg")).expect("SVG is text");
@@ -95,7 +99,8 @@ fn an_old_run_is_never_written_over() {
 
 /// Starts a long run and waits until it has saved once.
 fn start(program: &Program, extra: &str) -> std::process::Child {
-    let mut command = program.command(&format!("train {SMALL} --steps 100000 --save-every 1 --out run {extra}"));
+    let mut command =
+        program.command(&format!("train {SMALL} --steps 100000 --save-every 1 --out run {extra}"));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     for _ in 0..600 {
         if program.names("run").iter().any(|name| name.starts_with("step-")) {

@@ -6,8 +6,7 @@
 use kernwright_plan::field::{Field, Problem};
 use kernwright_plan::shape::{self, Shape};
 
-/// The sections of a declaration: the helper attributes of the derive, the tables of a TOML file.
-pub const SECTIONS: &[&str] = &["model", "attention", "feed_forward", "target"];
+pub use kernwright_plan::shape::SECTIONS;
 
 /// The fields of one declared model.
 #[derive(Clone, Debug, Default, PartialEq)]

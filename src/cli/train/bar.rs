@@ -30,9 +30,8 @@ impl Bar {
             false => ProgressBar::hidden(),
         };
         let colour = if no_color { "" } else { ".cyan/dim" };
-        let template = format!(
-            "{{bar:24{colour}}} {{pos}}/{{len}}  {{msg}}  {{elapsed}} elapsed, {{eta}} left"
-        );
+        let template =
+            format!("{{bar:24{colour}}} {{pos}}/{{len}}  {{msg}}  {{elapsed}} elapsed, {{eta}} left");
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style.progress_chars("=> "));
         }

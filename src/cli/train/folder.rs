@@ -34,7 +34,8 @@ impl Destination {
                         return Ok(Self { folder: folder.to_owned() });
                     }
                     let shown = folder.display();
-                    let message = format!("`{shown}` exists: give another --out, or go on with --resume {shown}");
+                    let message =
+                        format!("`{shown}` exists: give another --out, or go on with --resume {shown}");
                     Err(message.into())
                 }
                 Err(error) => Err(unwritable(folder, error).into()),

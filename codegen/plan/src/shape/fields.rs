@@ -69,6 +69,9 @@ fn precisions() -> Vec<&'static str> {
     dtype::ALL.iter().filter(|row| row.is_precision).map(|row| row.name).collect()
 }
 
+/// The sections of a declaration.
+pub const SECTIONS: &[&str] = &["model", "attention", "feed_forward", "target"];
+
 /// Every field but the targets and the activations, whose tables are their own (`arch`, `ops::activation`).
 pub const FIELDS: &[FieldRow] = &[
     row("model.vocab", count(2, 1 << 20, 1), None, "number of tokens"),
@@ -124,9 +127,9 @@ impl FieldRow {
 
 /// Every path a declaration may use, activations and targets included.
 pub(super) fn all_paths() -> Vec<String> {
-    let sections = ["model", "attention", "feed_forward", "target"].map(str::to_owned);
+    let sections = SECTIONS.iter().map(|section| (*section).to_owned());
     let activations = ActivationKind::ALL.iter().map(|kind| format!("feed_forward.{}", kind.name()));
     let targets = crate::arch::ALL.iter().map(|arch| format!("target.{}", arch.name));
     let fields = FIELDS.iter().map(|row| row.path.to_owned());
-    sections.into_iter().chain(fields).chain(activations).chain(targets).collect()
+    sections.chain(fields).chain(activations).chain(targets).collect()
 }

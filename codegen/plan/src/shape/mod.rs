@@ -8,7 +8,7 @@ mod parameters;
 mod parse;
 pub mod presets;
 
-pub use fields::{FIELDS, FieldRow, Kind};
+pub use fields::{FIELDS, FieldRow, Kind, SECTIONS};
 pub use parameters::{Initial, Parameter};
 pub use parse::{parse, parse_text};
 

@@ -16,7 +16,7 @@ use crate::ops::norm::NormKind;
 /// # Errors
 /// Every problem there is: unknown, repeated, missing or misplaced fields, values out of bounds, values at odds.
 pub fn parse(fields: &[Field]) -> Result<Shape, Vec<Problem>> {
-    let mut reader = Reader { fields, problems: Vec::new() };
+    let mut reader = Reader { fields, problems: Vec::new(), misspelt: Vec::new() };
     reader.check_paths();
     let shape = reader.shape();
     match shape {
@@ -45,6 +45,8 @@ pub fn parse_text(text: &str) -> Result<Shape, String> {
 struct Reader<'a> {
     fields: &'a [Field],
     problems: Vec<Problem>,
+    /// Paths that were meant by names nobody knows: they are not missing as well.
+    misspelt: Vec<String>,
 }
 
 impl Reader<'_> {
@@ -61,6 +63,7 @@ impl Reader<'_> {
         let fields = self.fields;
         for (index, field) in fields.iter().enumerate() {
             if !known.contains(&field.path) {
+                self.misspelt.extend(meant(&field.path, &known));
                 self.problem(Some(field.at), unknown(&field.path, &known));
             } else if fields[..index].iter().any(|earlier| earlier.path == field.path) {
                 self.problem(Some(field.at), format!("`{}` is given twice", key(&field.path)));
@@ -82,6 +85,9 @@ impl Reader<'_> {
 
     /// The section's own place, for a field that is missing in it; a missing section is one problem, not many.
     fn missing(&mut self, path: &str, row: &FieldRow) {
+        if self.misspelt.iter().any(|other| other == path) {
+            return;
+        }
         let section = path.split('.').next().unwrap_or(path);
         let at = self.find(section).or_else(|| self.fields.iter().find(|f| f.path.starts_with(section)));
         let message = match at {
@@ -292,29 +298,39 @@ fn key(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
+/// The names known beside `path`, in its section or setting.
+fn siblings<'a>(path: &str, known: &'a [String]) -> Vec<&'a str> {
+    let (parent, _) = path.rsplit_once('.').unwrap_or(("", path));
+    let split = known.iter().map(|other| other.rsplit_once('.').unwrap_or(("", other)));
+    split.filter(|(other_parent, _)| *other_parent == parent).map(|(_, name)| name).collect()
+}
+
+/// The path that was probably meant.
+fn meant(path: &str, known: &[String]) -> Option<String> {
+    let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let distances = siblings(path, known).into_iter().map(|other| (distance(name, other), other));
+    let (distance, other) = distances.min()?;
+    (parent != "target" && distance <= 2.min(name.len() / 2)).then(|| format!("{parent}.{other}"))
+}
+
 fn unknown(path: &str, known: &[String]) -> String {
     let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
     if parent == "target" {
         return format!("`{name}` is not a known GPU: allowed are {}", arch::names());
     }
-    let siblings: Vec<&str> = known
-        .iter()
-        .filter_map(|other| {
-            let (other_parent, other) = other.rsplit_once('.').unwrap_or(("", other));
-            (other_parent == parent).then_some(other)
-        })
-        .collect();
-    let nearest = siblings.iter().map(|other| (distance(name, other), other)).min();
-    if let Some((distance, other)) = nearest
-        && distance <= 2.min(name.len() / 2)
-    {
-        return format!("`{name}` is not a field of `{parent}`: did you mean `{other}`?");
+    let siblings = siblings(path, known);
+    let list: Vec<_> = siblings.iter().map(|other| format!("`{other}`")).collect();
+    let list = list.join(", ");
+    if parent.is_empty() {
+        return format!("`{name}` is not a section: allowed are {list}");
+    }
+    if let Some(meant) = meant(path, known) {
+        return format!("`{name}` is not a field of `{parent}`: did you mean `{}`?", key(&meant));
     }
     if siblings.is_empty() {
         return format!("`{}` takes nothing in parentheses, found `{name}`", key(parent));
     }
-    let list: Vec<_> = siblings.iter().map(|other| format!("`{other}`")).collect();
-    format!("`{name}` is not a field of `{parent}`: allowed are {}", list.join(", "))
+    format!("`{name}` is not a field of `{parent}`: allowed are {list}")
 }
 
 /// Edit distance (V. Levenshtein, 1966): fewest insertions, deletions and replacements.
@@ -365,7 +381,7 @@ mod tests {
             _ => Some(line.to_owned()),
         });
         let messages = messages(&text);
-        assert_eq!(messages.lines().count(), 5, "{messages}");
+        assert_eq!(messages.lines().count(), 4, "{messages}");
         assert!(messages.contains("line 1: `vocab` must be a whole number from 2 to 1048576, found `many`"));
         assert!(messages.contains("`kv_heads` must divide `heads`"));
         assert!(messages.contains("did you mean `d_ff`?"));

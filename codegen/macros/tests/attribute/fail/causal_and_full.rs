@@ -1,0 +1,14 @@
+#[derive(Transformer)]
+#[model(vocab = 512, d_model = 64, layers = 2)]
+#[attention(heads = 4, causal, full)]
+#[feed_forward(swiglu, d_ff = 176)]
+#[target(sm_86)]
+struct Brain;
+
+fn main() {}
+
+extern crate self as kernwright;
+#[path = "../support/facade.rs"]
+mod facade;
+#[allow(unused_imports)]
+pub use facade::{Model, Source, Transformer};

@@ -1,0 +1,16 @@
+#[derive(Transformer)]
+#[model(vocab = 512, d_model = 64, layers = LAYERS)]
+#[attention(heads = 4)]
+#[feed_forward(swiglu, d_ff = 176)]
+struct Brain<T: Copy, const LAYERS: usize> {
+    #[target(sm_86)]
+    inner: T,
+}
+
+fn main() {}
+
+extern crate self as kernwright;
+#[path = "../support/facade.rs"]
+mod facade;
+#[allow(unused_imports)]
+pub use facade::{Model, Source, Transformer};

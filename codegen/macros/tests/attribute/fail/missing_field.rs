@@ -1,0 +1,14 @@
+#[derive(Transformer)]
+#[model(vocab = 512, layers = 2)]
+#[attention(kv_heads = 2)]
+#[feed_forward(d_ff = 176)]
+#[target(sm_86)]
+struct Brain;
+
+fn main() {}
+
+extern crate self as kernwright;
+#[path = "../support/facade.rs"]
+mod facade;
+#[allow(unused_imports)]
+pub use facade::{Model, Source, Transformer};

@@ -1,0 +1,10 @@
+#[derive(Transformer)]
+struct Brain;
+
+fn main() {}
+
+extern crate self as kernwright;
+#[path = "../support/facade.rs"]
+mod facade;
+#[allow(unused_imports)]
+pub use facade::{Model, Source, Transformer};

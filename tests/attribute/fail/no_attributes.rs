@@ -1,6 +1,0 @@
-use kernwright::Transformer;
-
-#[derive(Transformer)]
-struct Brain;
-
-fn main() {}

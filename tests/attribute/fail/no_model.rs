@@ -1,9 +1,0 @@
-use kernwright::Transformer;
-
-#[derive(Transformer)]
-#[attention(heads = 4, kv_heads = 2)]
-#[feed_forward(swiglu, d_ff = 176)]
-#[target(sm_86)]
-struct Brain;
-
-fn main() {}
