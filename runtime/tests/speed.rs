@@ -1,5 +1,6 @@
 //! Tokens per second of a training step of the `tiny` preset, and where the time goes. Run by hand:
 //! `cargo test --release -p kernwright-runtime --test speed -- --ignored --nocapture`, with THREADS and BATCH.
+#![allow(clippy::print_stdout)]
 
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, MicroStep, Values};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 const LENGTH: usize = 256;
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 30;
 
 fn setting(name: &str, otherwise: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)

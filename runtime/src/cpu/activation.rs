@@ -4,14 +4,14 @@
 
 use super::blocks::for_blocks;
 use super::exp::{logistic, logistic_and_rest, normal_cdf_and_density};
-use super::lanes::{add3, map2, map3, vector_fn};
+use super::lanes::{LANES, add3, map2, map3, vector_fn};
 use super::matmul::{Matrix, MatrixMut, Store};
 use super::slots::{Output, Slots};
 use kernwright_plan::executor::ExecutorError;
 use kernwright_plan::ops::activation::ActivationKind;
 
 /// `2 u = LINEAR x + CUBIC x^3`, with sqrt(8 / pi) and 0.044715 times that.
-const LINEAR: f32 = 1.595_769_1;
+const LINEAR: f32 = 1.595_769;
 const CUBIC: f32 = 0.071_354_82;
 
 #[inline(always)]
@@ -19,38 +19,32 @@ fn swiglu(gate: f32, up: f32) -> f32 {
     gate * logistic(gate) * up
 }
 
-/// The gradient of the gate.
+/// The gradients of the gate and of what it scales.
 #[inline(always)]
-fn swiglu_slope(gate: f32, up: f32, d_y: f32) -> f32 {
+fn swiglu_slopes(gate: f32, up: f32, d_y: f32) -> (f32, f32) {
     let (s, rest) = logistic_and_rest(gate);
-    d_y * (s * (1.0 + gate * rest)) * up
+    (d_y * (s * (1.0 + gate * rest)) * up, d_y * (gate * s))
 }
 
-/// The gradient of what the gate scales.
+/// The second input of these is the first again: plain activations have only one.
 #[inline(always)]
-fn swiglu_up_slope(gate: f32, _up: f32, d_y: f32) -> f32 {
-    d_y * (gate * logistic(gate))
-}
-
-/// The second input of these two is the first again: plain activations have only one.
-#[inline(always)]
-fn gelu(x: f32, _x: f32) -> f32 {
+fn gelu(x: f32, _again: f32) -> f32 {
     x * normal_cdf_and_density(x).0
 }
 
 #[inline(always)]
-fn gelu_slope(x: f32, _x: f32, d_y: f32) -> f32 {
+fn gelu_slope(x: f32, _again: f32, d_y: f32) -> f32 {
     let (cdf, density) = normal_cdf_and_density(x);
     d_y * (cdf + x * density)
 }
 
 #[inline(always)]
-fn gelu_tanh(x: f32, _x: f32) -> f32 {
+fn gelu_tanh(x: f32, _again: f32) -> f32 {
     x * logistic(x * (LINEAR + CUBIC * (x * x)))
 }
 
 #[inline(always)]
-fn gelu_tanh_slope(x: f32, _x: f32, d_y: f32) -> f32 {
+fn gelu_tanh_slope(x: f32, _again: f32, d_y: f32) -> f32 {
     let square = x * x;
     let (s, rest) = logistic_and_rest(x * (LINEAR + CUBIC * square));
     d_y * (s * (1.0 + rest * (x * (LINEAR + 3.0 * CUBIC * square))))
@@ -71,6 +65,37 @@ vector_fn! {
     }
 }
 
+/// Works on copies of a few elements at a time: of this many slices the compiler would not prove that none overlap.
+#[inline(always)]
+fn swiglu_row(store: Store, d_gate: &mut [f32], d_up: &mut [f32], inputs: [&[f32]; 3]) {
+    let whole = d_gate.len() / LANES * LANES;
+    let mut at = 0;
+    while at < whole {
+        let part = at..at + LANES;
+        let (gate, up, d_y) = (&inputs[0][part.clone()], &inputs[1][part.clone()], &inputs[2][part.clone()]);
+        let (mut gates, mut ups) = ([0.0; LANES], [0.0; LANES]);
+        for i in 0..LANES {
+            (gates[i], ups[i]) = swiglu_slopes(gate[i], up[i], d_y[i]);
+        }
+        store_part(store, &mut d_gate[part.clone()], &gates);
+        store_part(store, &mut d_up[part], &ups);
+        at += LANES;
+    }
+    for at in whole..d_gate.len() {
+        let (gate, up) = swiglu_slopes(inputs[0][at], inputs[1][at], inputs[2][at]);
+        store_part(store, &mut d_gate[at..=at], &[gate]);
+        store_part(store, &mut d_up[at..=at], &[up]);
+    }
+}
+
+#[inline(always)]
+fn store_part(store: Store, to: &mut [f32], values: &[f32]) {
+    match store {
+        Store::Replace => to.copy_from_slice(values),
+        Store::Add => to.iter_mut().zip(values).for_each(|(to, value)| *to += value),
+    }
+}
+
 vector_fn! {
     /// d_x of some rows, the first of them `first`.
     fn backward_block(
@@ -87,16 +112,7 @@ vector_fn! {
             match (kind, store) {
                 (ActivationKind::Swiglu, _) => {
                     let ((gate, up), (d_gate, d_up)) = (x.split_at(d), d_x.split_at_mut(d));
-                    match store {
-                        Store::Replace => {
-                            map3(d_gate, gate, up, d_y, swiglu_slope);
-                            map3(d_up, gate, up, d_y, swiglu_up_slope);
-                        }
-                        Store::Add => {
-                            add3(d_gate, gate, up, d_y, swiglu_slope);
-                            add3(d_up, gate, up, d_y, swiglu_up_slope);
-                        }
-                    }
+                    swiglu_row(store, d_gate, d_up, [gate, up, d_y]);
                 }
                 (ActivationKind::Gelu, Store::Replace) => map3(d_x, x, x, d_y, gelu_slope),
                 (ActivationKind::Gelu, Store::Add) => add3(d_x, x, x, d_y, gelu_slope),

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 /// Rows of a block of a matrix product: enough for the packing of the other operand to pay, and few enough for the
 /// block to stay in the second-level cache.
-pub(crate) const PRODUCT_ROWS: usize = 128;
+pub(crate) const PRODUCT_ROWS: usize = 256;
 
 /// Elements that an elementwise task handles: some microseconds of work.
 pub(crate) const ELEMENTS: usize = 1 << 14;

@@ -130,7 +130,6 @@ mod tests {
                 worst = worst.max((f64::from(exp_of_negative(x)) - exact).abs() / ulp(exact));
             }
         }
-        println!("at most {worst:.2} ulp");
         assert!(worst < 2.0, "{worst} ulp");
     }
 

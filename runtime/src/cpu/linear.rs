@@ -11,7 +11,7 @@ use kernwright_plan::executor::ExecutorError;
 use rayon::prelude::*;
 
 /// Rows of d_weight of one task, and rows of d_y summed at a time for d_bias.
-const WEIGHT_ROWS: usize = 64;
+const WEIGHT_ROWS: usize = 128;
 const BIAS_ROWS: usize = 64;
 /// Columns of d_bias of one task.
 const BIAS_COLUMNS: usize = 64;

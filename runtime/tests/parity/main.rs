@@ -1,4 +1,5 @@
 //! The CPU executor against the reference: every op, and whole training steps.
+#![allow(clippy::print_stdout)]
 
 mod bits;
 mod comparison;
