@@ -281,10 +281,9 @@ impl<'a> Trainer<'a> {
             return Err(TrainError::Diverged { step: self.step + 1, loss, learning_rate });
         }
         let number = i32::try_from(self.step + 1).unwrap_or(i32::MAX);
-        for (name, values) in [
-            ("learning_rate", Values::Float(&[learning_rate as f32])),
-            ("step", Values::Int(&[number])),
-        ] {
+        for (name, values) in
+            [("learning_rate", Values::Float(&[learning_rate as f32])), ("step", Values::Int(&[number]))]
+        {
             let buffer = find(self.executor, self.training, name)?;
             self.executor.write(self.training, buffer, values)?;
         }

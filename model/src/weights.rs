@@ -86,7 +86,12 @@ pub fn load(
 ///
 /// # Errors
 /// When the plan has no such buffer or the device fails.
-pub fn read(executor: &dyn Executor, plan: PlanId, kind: Kind, name: &str) -> Result<Vec<f32>, ExecutorError> {
+pub fn read(
+    executor: &dyn Executor,
+    plan: PlanId,
+    kind: Kind,
+    name: &str,
+) -> Result<Vec<f32>, ExecutorError> {
     let name = buffer_name(kind, name);
     match executor.plan(plan).find(&name) {
         Some(buffer) => executor.read(plan, buffer),

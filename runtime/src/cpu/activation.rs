@@ -11,8 +11,11 @@ use kernwright_plan::executor::ExecutorError;
 use kernwright_plan::ops::activation::ActivationKind;
 
 /// `2 u = LINEAR x + CUBIC x^3`, with sqrt(8 / pi) and 0.044715 times that.
-const LINEAR: f32 = 1.595_769;
-const CUBIC: f32 = 0.071_354_82;
+#[allow(clippy::cast_possible_truncation)]
+const LINEAR: f32 = EXACT as f32;
+#[allow(clippy::cast_possible_truncation)]
+const CUBIC: f32 = (0.044_715 * EXACT) as f32;
+const EXACT: f64 = 1.595_769_121_605_730_7;
 
 #[inline(always)]
 fn swiglu(gate: f32, up: f32) -> f32 {

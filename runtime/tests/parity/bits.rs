@@ -1,6 +1,6 @@
 //! The same bits whatever the number of threads, and in every run.
 
-use crate::setup::{MODELS, n_counted, options, parameters, shape, tokens};
+use crate::setup::{LARGE, MODELS, n_counted, options, parameters, shape, tokens};
 use kernwright_plan::executor::{Executor, MicroStep};
 use kernwright_plan::plan::Phase;
 use kernwright_plan::train_step;
@@ -36,7 +36,7 @@ fn bits(fields: &str, threads: usize) -> Vec<Vec<u32>> {
 
 #[test]
 fn bits_do_not_depend_on_the_number_of_threads() {
-    for (name, fields) in MODELS {
+    for (name, fields) in MODELS.iter().chain([&("several blocks", LARGE.0)]) {
         let one = bits(fields, 1);
         for threads in [1, 2, 3, 5] {
             assert!(bits(fields, threads) == one, "{name}: {threads} threads");

@@ -38,6 +38,15 @@ pub(crate) const MODELS: &[(&str, &str)] = &[
     ),
 ];
 
+/// A model with several blocks of every kind of work, none of them whole, and the batch and length for it.
+pub(crate) const LARGE: (&str, usize, usize) = (
+    "model.vocab = 603\nmodel.context = 140\nmodel.d_model = 104\nmodel.layers = 1\nmodel.norm = layer\n\
+     model.biases = all\nattention.heads = 6\nattention.kv_heads = 3\nattention.head_dim = 24\n\
+     attention.rope\nfeed_forward.swiglu\nfeed_forward.d_ff = 152\n",
+    5,
+    131,
+);
+
 pub(crate) fn shape(fields: &str) -> Shape {
     match parse_text(fields) {
         Ok(shape) => shape,

@@ -1,12 +1,13 @@
 //! Whole training steps of small odd models.
 
 use crate::comparison::{Three, compare};
-use crate::setup::{MODELS, n_counted, options, parameters, shape, tokens};
+use crate::setup::{LARGE, MODELS, n_counted, options, parameters, shape, tokens};
 use kernwright_plan::buffer::{BufferId, Role};
-use kernwright_plan::executor::{Executor, MicroStep};
+use kernwright_plan::executor::{Executor, MicroStep, Values};
 use kernwright_plan::options::Options;
+use kernwright_plan::passes::forward::Head;
 use kernwright_plan::plan::{Phase, Plan};
-use kernwright_plan::train_step;
+use kernwright_plan::{forward_step, train_step};
 use kernwright_runtime::Cpu;
 
 const LENGTH: usize = 67;
@@ -54,6 +55,26 @@ fn every_step_of_a_training_step_matches_the_reference() {
             });
             println!("{name}: at most {worst:.2} of the tolerance");
         }
+    }
+}
+
+/// Enough rows, columns and elements for every cut into blocks to have several and a rest.
+#[test]
+fn a_model_of_several_blocks_matches_the_reference() {
+    let (fields, batch, length) = LARGE;
+    let (shape, options) = (shape(fields), Options { head_chunk: 300, ..options() });
+    let asked = forward_step(&shape, &options, batch, length, Head::Logits(3));
+    for plan in [train_step(&shape, &options, batch, length), asked] {
+        let mut three = Three::new(&plan, 3);
+        let content = parameters(&shape, &plan, n_counted(batch, length));
+        for (buffer, content) in content.into_iter().chain(tokens(&plan, shape.vocab, length, 0)) {
+            three.write(buffer, content.values());
+        }
+        if let Some(positions) = plan.find("positions") {
+            three.write(positions, Values::Int(&[650, 0, 301]));
+        }
+        let worst = three.lockstep("several blocks", 0..plan.steps.len(), MicroStep::First);
+        println!("several blocks: at most {worst:.2} of the tolerance");
     }
 }
 
