@@ -9,6 +9,11 @@ use kernwright_plan::executor::{Executor, MicroStep, PlanId, Values};
 use kernwright_plan::plan::Plan;
 use kernwright_plan::reference::{Reference, Rounding};
 use kernwright_runtime::Cpu;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Greatest share of the tolerance of each op.
+pub(crate) type Shares = BTreeMap<&'static str, f64>;
 
 /// The three executors with one plan.
 pub(crate) struct Three {
@@ -44,25 +49,28 @@ impl Three {
     }
 
     /// Runs the steps one by one; after each, compares what it wrote and gives all three the truth (as f32), so that
-    /// each step starts from equal inputs. Returns the greatest share of the tolerance.
-    pub(crate) fn lockstep(&mut self, label: &str, steps: std::ops::Range<usize>, micro: MicroStep) -> f64 {
-        let mut worst = 0.0_f64;
+    /// each step starts from equal inputs. Returns the greatest share of the tolerance of each op.
+    pub(crate) fn lockstep(&mut self, label: &str, steps: Range<usize>, micro: MicroStep) -> Shares {
+        let mut shares = Shares::new();
         let plan = self.truth.plan(self.id).clone();
         for index in steps {
             self.run(index, micro);
             let step = &plan.steps[index];
+            let op = step.op.name();
             for write in step.writes.iter().filter(|w| plan.buffer(w.buffer).role != Role::Scratch) {
-                let label = format!("{} ({label}), step {index}, slot {}", step.op.name(), write.slot);
-                worst = worst.max(self.compare(&label, write.buffer));
+                let label = format!("{op} ({label}), step {index}, slot {}", write.slot);
+                let share = self.compare(&label, write.buffer);
+                let worst = shares.entry(op).or_insert(0.0);
+                *worst = share.max(*worst);
                 let exact: Vec<f32> = self.truth.read(self.id, write.buffer).unwrap();
                 self.write(write.buffer, Values::Float(&exact));
             }
         }
-        worst
+        shares
     }
 
     /// Runs the steps without correcting anybody.
-    pub(crate) fn run_on(&mut self, steps: std::ops::Range<usize>, micro: MicroStep) {
+    pub(crate) fn run_on(&mut self, steps: Range<usize>, micro: MicroStep) {
         steps.for_each(|index| self.run(index, micro));
     }
 
