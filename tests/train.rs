@@ -190,7 +190,7 @@ fn bad_input_is_one_line_and_writes_nothing() {
     program.file("short.txt", b"too short");
     program.file("odd.bin", &[1, 2, 3]);
     program.file("high.bin", &[0xff_u8; 4000]);
-    program.ok(&format!("train {SMALL} --steps 2 --out done"));
+    program.ok(&format!("train {SMALL} --steps 3 --out done"));
     program.file("cut/step-000002/checkpoint.json", b"{");
     let cases = [
         ("train --data empty.txt --out x", 1, "empty"),
@@ -207,12 +207,12 @@ fn bad_input_is_one_line_and_writes_nothing() {
         ("train --learning-rate -1 --out x", 1, "found `-1`"),
         ("train --weight-decay inf --out x", 1, "`weight-decay` must be a number from 0 up"),
         ("train --clip -1 --out x", 1, "`clip` must be a number from 0 up, found `-1`"),
-        ("train --warmup 500 --out x", 1, "warmup"),
+        ("train --warmup 500 --out x", 1, "`warmup` must be below `steps`, 500, found `500`"),
         ("train --resume x", 1, "no checkpoint in `x`"),
         ("train --resume --out x", 1, "no checkpoint in `x`"),
         ("train --resume", 1, "there is no run to resume"),
         ("train --resume cut", 1, "checkpoint.json"),
-        ("train --resume done", 1, "the run has done its `2` steps"),
+        ("train --resume done", 1, "the run has done its `3` steps"),
         ("train --resume done --steps 4 --preset gpt2-124m", 1, "another model"),
         ("train --resume done --steps 4 --length 8", 1, "keeps its `--length`"),
         ("train --resume done --steps 4 --data short.txt", 1, "the data has changed"),
@@ -224,14 +224,14 @@ fn bad_input_is_one_line_and_writes_nothing() {
         ("train --no-such-flag", 2, "--no-such-flag"),
         ("fly", 2, "unrecognized subcommand"),
     ];
-    let before = weights(&program, "done", 2);
+    let before = weights(&program, "done", 3);
     for (arguments, code, message) in cases {
         let error = program.fails(arguments, code);
         assert!(error.contains(message), "`{arguments}` said: {error}");
         assert!(code == 2 || error.trim_end().lines().count() == 1, "`{arguments}` said: {error}");
         assert!(!program.path("x").exists(), "`{arguments}` wrote something");
     }
-    assert!(before == weights(&program, "done", 2));
+    assert!(before == weights(&program, "done", 3));
     let output = program.command("generate --checkpoint done --tokens 1").args(["--prompt", ""]).output();
     let output = output.expect("the program starts");
     assert_eq!(output.status.code(), Some(1));
@@ -241,7 +241,7 @@ fn bad_input_is_one_line_and_writes_nothing() {
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let program = Program::new();
-    program.ok(&format!("train {SMALL} --steps 2 --out run"));
+    program.ok(&format!("train {SMALL} --steps 3 --out run"));
     for arguments in ["generate --checkpoint run --prompt a --tokens 200", "train --help", "doctor"] {
         let mut command = program.command(arguments);
         let mut child =

@@ -111,6 +111,9 @@ impl TrainOptions {
         if self.steps == 0 {
             return wrong("steps", "at least 1", &self.steps);
         }
+        if self.warmup >= self.steps {
+            return wrong("warmup", &format!("below `steps`, {}", self.steps), &self.warmup);
+        }
         let numbers = [("weight-decay", self.weight_decay), ("clip", self.clip)];
         for (name, found) in numbers {
             if !(found.is_finite() && found >= 0.0) {

@@ -8,40 +8,40 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// A folder in which the program runs.
-pub struct Program {
+pub(crate) struct Program {
     folder: TempDir,
 }
 
 impl Program {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a temporary folder") }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Writes a file into the folder and returns its name.
-    pub fn file(&self, name: &str, content: &[u8]) -> String {
+    pub(crate) fn file(&self, name: &str, content: &[u8]) -> String {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("it has a parent")).expect("a folder");
         fs::write(path, content).expect("a file");
         name.to_owned()
     }
 
-    pub fn command(&self, arguments: &str) -> Command {
+    pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kernwright"));
         command.args(arguments.split_whitespace()).current_dir(self.folder.path()).stdin(Stdio::null());
         command
     }
 
     /// Runs it to its end.
-    pub fn run(&self, arguments: &str) -> Output {
+    pub(crate) fn run(&self, arguments: &str) -> Output {
         self.command(arguments).output().expect("the program starts")
     }
 
     /// Runs it and expects success.
-    pub fn ok(&self, arguments: &str) -> String {
+    pub(crate) fn ok(&self, arguments: &str) -> String {
         let output = self.run(arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "`{arguments}` failed: {error}");
@@ -49,7 +49,7 @@ impl Program {
     }
 
     /// Runs it and expects this exit code; returns what it said on standard error.
-    pub fn fails(&self, arguments: &str, code: i32) -> String {
+    pub(crate) fn fails(&self, arguments: &str, code: i32) -> String {
         let output = self.run(arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "`{arguments}`: {error}");
@@ -57,16 +57,16 @@ impl Program {
         error
     }
 
-    pub fn bytes(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    pub fn json(&self, name: &str) -> serde_json::Value {
+    pub(crate) fn json(&self, name: &str) -> serde_json::Value {
         serde_json::from_slice(&self.bytes(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     /// The names in a folder below, sorted; none where it does not exist.
-    pub fn names(&self, name: &str) -> Vec<String> {
+    pub(crate) fn names(&self, name: &str) -> Vec<String> {
         names(&self.path(name))
     }
 }
