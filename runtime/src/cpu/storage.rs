@@ -1,12 +1,12 @@
 //! The memory of the CPU executor, and how a step gets at it.
 //!
-//! In: plans. Out: for a step, one matrix per slot, cut out of two arenas without overlap: a persistent one, keyed by
-//! name and shared by all plans, and a transient one with the offsets of the plan that runs. Whole numbers lie in the
+//! In: plans. Out: for a step, one matrix per slot, cut out of two arenas without overlap: a persistent one, where
+//! weights and what belongs to them are shared by all plans by name, and a transient one with the offsets of the plan that runs. Whole numbers lie in the
 //! same words as bit patterns.
 
 use super::matmul::{Matrix, MatrixMut, Store};
 use super::slots::{Output, Slots};
-use kernwright_plan::buffer::{Buffer, BufferId, Role};
+use kernwright_plan::buffer::{Buffer, BufferId};
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{ExecutorError, MicroStep};
 use kernwright_plan::plan::{Mode, Plan, Step};
@@ -34,7 +34,7 @@ pub(crate) struct Loaded {
     places: Vec<Option<Place>>,
 }
 
-/// A named room in the persistent arena.
+/// A named room in the persistent arena, shared by all plans.
 #[derive(Debug)]
 struct Room {
     words: Range<usize>,
@@ -52,15 +52,6 @@ pub(crate) struct Storage {
 fn about(buffer: &Buffer) -> String {
     let shape: Vec<_> = buffer.shape.iter().map(ToString::to_string).collect();
     format!("{} of {}", shape.join("x"), buffer.dtype.name())
-}
-
-/// What a persistent buffer is known by. Inputs and outputs depend on batch and length, so that those of another
-/// shape are other buffers; weights and what belongs to them must agree.
-fn key(buffer: &Buffer) -> String {
-    match buffer.role {
-        Role::Input | Role::Output => format!("{} {}", buffer.name, about(buffer)),
-        _ => buffer.name.clone(),
-    }
 }
 
 fn grow(arena: &mut Vec<f32>, words: usize) -> Result<(), ExecutorError> {
@@ -87,9 +78,9 @@ impl Storage {
         for buffer in &plan.buffers {
             if buffer.view.is_some() {
                 places.push(None);
-            } else if buffer.role.is_persistent() {
-                let (key, now) = (key(buffer), about(buffer));
-                let words = match self.rooms.get(&key).or_else(|| added.get(&key)) {
+            } else if buffer.role.is_shared() {
+                let (key, now) = (&buffer.name, about(buffer));
+                let words = match self.rooms.get(key).or_else(|| added.get(key)) {
                     Some(room) if room.about == now => room.words.clone(),
                     Some(room) => {
                         let (buffer, before) = (buffer.name.clone(), room.about.clone());
@@ -98,10 +89,15 @@ impl Storage {
                     None => {
                         let words = new..new + buffer.len();
                         new = words.end;
-                        added.insert(key, Room { words: words.clone(), about: now });
+                        added.insert(key.clone(), Room { words: words.clone(), about: now });
                         words
                     }
                 };
+                places.push(Some(Place { arena: Arena::Persistent, words }));
+            } else if buffer.role.is_persistent() {
+                // Inputs and outputs are each plan's own: they depend on batch and length.
+                let words = new..new + buffer.len();
+                new = words.end;
                 places.push(Some(Place { arena: Arena::Persistent, words }));
             } else {
                 let start = buffer.offset.map(|offset| offset.saturating_sub(plan.persistent_bytes) / 4);
