@@ -98,24 +98,27 @@ fn an_old_run_is_never_written_over() {
 }
 
 /// Starts a long run and waits until it has saved once.
-fn start(program: &Program, extra: &str) -> std::process::Child {
-    let mut command =
-        program.command(&format!("train {SMALL} --steps 100000 --save-every 1 --out run {extra}"));
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
-    for _ in 0..600 {
-        if program.names("run").iter().any(|name| name.starts_with("step-")) {
-            return child;
+fn start(program: &Program) -> std::process::Child {
+    let mut command = program.command(&format!("train {SMALL} --steps 100000 --save-every 1 --out run"));
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut patience = 600;
+    while !program.names("run").iter().any(|name| name.starts_with("step-")) {
+        patience -= 1;
+        if patience == 0 {
+            child.kill().and_then(|()| child.wait()).expect("its end");
+            panic!("no checkpoint within 30 s");
         }
         sleep(Duration::from_millis(50));
     }
-    panic!("no checkpoint within 30 s");
+    child
 }
 
 #[test]
 fn a_kill_at_any_moment_leaves_a_checkpoint_to_go_on_from() {
     for wait in [0, 7, 23, 61, 140] {
         let program = Program::new();
-        let mut child = start(&program, "");
+        let mut child = start(&program);
         sleep(Duration::from_millis(wait));
         child.kill().expect("a kill");
         child.wait().expect("its end");
@@ -129,7 +132,7 @@ fn a_kill_at_any_moment_leaves_a_checkpoint_to_go_on_from() {
 fn signals_finish_the_step_save_and_say_where() {
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
         let program = Program::new();
-        let mut child = start(&program, "");
+        let mut child = start(&program);
         let kill = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
         assert!(kill.expect("kill runs").success());
         let status = child.wait().expect("its end");

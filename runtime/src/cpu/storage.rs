@@ -1,8 +1,8 @@
 //! The memory of the CPU executor, and how a step gets at it.
 //!
 //! In: plans. Out: for a step, one matrix per slot, cut out of two arenas without overlap: a persistent one, where
-//! weights and what belongs to them are shared by all plans by name, and a transient one with the offsets of the plan that runs. Whole numbers lie in the
-//! same words as bit patterns.
+//! plans share weights and what belongs to them by name, and a transient one with the offsets of the plan that runs.
+//! Whole numbers lie in the same words as bit patterns.
 
 use super::matmul::{Matrix, MatrixMut, Store};
 use super::slots::{Output, Slots};

@@ -92,9 +92,18 @@ fn plans_share_weights_and_disagreements_are_refused() {
     cpu.run_phase(id, Phase::Forward, MicroStep::First).unwrap();
     let loss_of = |cpu: &Cpu, id| cpu.read(id, cpu.plan(id).find("loss").unwrap()).unwrap();
     let loss = loss_of(&cpu, id);
-    // The same batch in an evaluation plan: weights, tokens and targets are there already.
+    // An evaluation plan finds the weights there; the batch it must be given.
     let model = shape(MODELS[0].1);
     let evaluation = cpu.load(forward_step(&model, &options(), 2, LENGTH, Head::Loss)).unwrap();
+    for name in ["tokens", "token_order", "targets", "inverse_count"] {
+        let find = |id| cpu.plan(id).find(name).unwrap();
+        let (from, to) = (find(id), find(evaluation));
+        let values = cpu.read(id, from).unwrap();
+        let whole: Vec<i32> = values.iter().map(|value| *value as i32).collect();
+        let is_integer = cpu.plan(id).buffer(from).dtype.is_integer();
+        let values = if is_integer { Values::Int(&whole) } else { Values::Float(&values) };
+        cpu.write(evaluation, to, values).unwrap();
+    }
     cpu.run_phase(evaluation, Phase::Forward, MicroStep::First).unwrap();
     assert_eq!(loss_of(&cpu, evaluation), loss);
     // Another batch size has inputs of its own.
