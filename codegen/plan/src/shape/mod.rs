@@ -7,6 +7,7 @@ mod fields;
 mod parameters;
 mod parse;
 pub mod presets;
+mod suggestion;
 
 pub use fields::{FIELDS, FieldRow, Kind, SECTIONS};
 pub use parameters::{Initial, Parameter};

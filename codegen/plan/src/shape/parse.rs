@@ -4,6 +4,7 @@
 //! could be read, so that one mistake does not hide another.
 
 use super::fields::{FIELDS, FieldRow, Kind, all_paths};
+use super::suggestion::{key, meant, unknown};
 use super::{Attention, Biases, FeedForward, Norm, Shape};
 use crate::arch::{self, Arch};
 use crate::dtype::Dtype;
@@ -292,61 +293,6 @@ impl Reader<'_> {
         }
         targets
     }
-}
-
-fn key(path: &str) -> &str {
-    path.rsplit('.').next().unwrap_or(path)
-}
-
-/// The names known beside `path`, in its section or setting.
-fn siblings<'a>(path: &str, known: &'a [String]) -> Vec<&'a str> {
-    let (parent, _) = path.rsplit_once('.').unwrap_or(("", path));
-    let split = known.iter().map(|other| other.rsplit_once('.').unwrap_or(("", other)));
-    split.filter(|(other_parent, _)| *other_parent == parent).map(|(_, name)| name).collect()
-}
-
-/// The path that was probably meant.
-fn meant(path: &str, known: &[String]) -> Option<String> {
-    let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
-    let distances = siblings(path, known).into_iter().map(|other| (distance(name, other), other));
-    let (distance, other) = distances.min()?;
-    (parent != "target" && distance <= 2.min(name.len() / 2)).then(|| format!("{parent}.{other}"))
-}
-
-fn unknown(path: &str, known: &[String]) -> String {
-    let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
-    if parent == "target" {
-        return format!("`{name}` is not a known GPU: allowed are {}", arch::names());
-    }
-    let siblings = siblings(path, known);
-    let list: Vec<_> = siblings.iter().map(|other| format!("`{other}`")).collect();
-    let list = list.join(", ");
-    if parent.is_empty() {
-        return format!("`{name}` is not a section: allowed are {list}");
-    }
-    if let Some(meant) = meant(path, known) {
-        return format!("`{name}` is not a field of `{parent}`: did you mean `{}`?", key(&meant));
-    }
-    if siblings.is_empty() {
-        return format!("`{}` takes nothing in parentheses, found `{name}`", key(parent));
-    }
-    format!("`{name}` is not a field of `{parent}`: allowed are {list}")
-}
-
-/// Edit distance (V. Levenshtein, 1966): fewest insertions, deletions and replacements.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
