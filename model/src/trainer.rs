@@ -82,6 +82,11 @@ pub enum TrainError {
     Option { name: &'static str, allowed: String, found: String },
     #[error("the loss of step {step} is `{loss}`: the learning rate may be too high, `{learning_rate:.3e}`")]
     Diverged { step: u64, loss: f64, learning_rate: f64 },
+    #[error(
+        "the gradient's norm in step {step} is `{gradient_norm}`: the learning rate may be too high, \
+         `{learning_rate:.3e}`"
+    )]
+    Gradient { step: u64, gradient_norm: f64, learning_rate: f64 },
 }
 
 impl TrainOptions {
@@ -266,7 +271,7 @@ impl<'a> Trainer<'a> {
     /// One step: `accumulate` micro-batches whose sum is the gradient of one large batch, then the update.
     ///
     /// # Errors
-    /// When data or device fail, or the loss is no longer a number; the weights are those of before then.
+    /// When data or device fail, or loss or gradient are no longer numbers: the trainer is then of no more use.
     #[allow(clippy::cast_possible_truncation)]
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
         let batches = (0..self.options.accumulate).map(|_| self.loader.take());
@@ -292,6 +297,9 @@ impl<'a> Trainer<'a> {
         }
         self.executor.run_phase(self.training, Phase::Update, MicroStep::First)?;
         let gradient_norm = self.scalar(find(self.executor, self.training, "gradient_norm")?)?;
+        if !gradient_norm.is_finite() {
+            return Err(TrainError::Gradient { step: self.step + 1, gradient_norm, learning_rate });
+        }
         self.step += 1;
         self.tokens += batches.iter().map(|batch| batch.tokens.len() as u64).sum::<u64>();
         Ok(StepReport { step: self.step, tokens: self.tokens, loss, gradient_norm, learning_rate })

@@ -18,7 +18,7 @@ pub(crate) fn update(op: &AdamW, mut slots: Slots<'_>) -> Result<(), ExecutorErr
     let factor = match (op.clip, norm) {
         (Some(clip), Some(norm)) => {
             let ratio = clip / (norm + CLIP_EPSILON);
-            if ratio < 1.0 { ratio } else { 1.0 }
+            if ratio >= 1.0 { 1.0 } else { ratio }
         }
         _ => 1.0,
     };

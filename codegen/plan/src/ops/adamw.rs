@@ -81,7 +81,8 @@ impl Operation for AdamW {
         let mut factor = one;
         if let (Some(clip), Some(norm)) = (self.clip, inputs.find("norm")) {
             let ratio = F::of(f64::from(clip)) / (norm[0] + F::of(f64::from(CLIP_EPSILON)));
-            factor = if ratio < one { ratio } else { one };
+            // A norm that is not a number is not hidden: it spoils the update.
+            factor = if ratio >= one { one } else { ratio };
         }
         let m_correction = F::of(1.0 - f64::from(beta1).powf(t));
         let v_correction = F::of(1.0 - f64::from(beta2).powf(t));
