@@ -31,8 +31,8 @@ fn generated() -> Vec<Generated> {
             let has_any = of_preset.iter().any(|one| one.arch.name == arch.name);
             assert!(has_any, "{name} has no kernel for {}", arch.name);
         }
-        // The text begins with kernel and GPU.
-        all.extend(of_preset.into_iter().filter(|one| seen.insert(one.text.clone())));
+        // Equal texts for one GPU are compiled once.
+        all.extend(of_preset.into_iter().filter(|one| seen.insert((one.arch.name, one.text.clone()))));
     }
     all
 }

@@ -19,7 +19,7 @@ pub struct Sampling {
 pub enum SampleError {
     #[error("`temperature` must be a number from 0 up, found `{0}`")]
     Temperature(f64),
-    #[error("`top_k` must be at least 1, found `0`")]
+    #[error("`top-k` must be at least 1, found `0`")]
     TopK,
     #[error("a logit must be a number, found `{value}` for token `{token}` of `{vocab}`")]
     Logit { token: usize, value: f32, vocab: usize },

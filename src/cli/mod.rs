@@ -41,7 +41,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train a model on text; without flags, a tiny one on the built-in text, in two minutes
+    /// Train on text: your own, or without --data on the built-in one
     Train(train::Arguments),
     /// Continue a prompt with a trained model
     Generate(generate::Arguments),
@@ -65,15 +65,31 @@ pub fn main_of_presets() -> ExitCode {
     run(None)
 }
 
-fn run(declared: Option<Declared>) -> ExitCode {
+/// The program as the user called it: what can be pasted back into the terminal.
+fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| "kernwright".to_owned())
+}
+
+/// The command line; in a user's own program, its model and name stand where ours do.
+fn command(declared: Option<Declared>) -> clap::Command {
     let mut command = Cli::command();
-    if let Some(declared) = declared {
-        let about = format!("Plans, trains and generates the CUDA of `{}`", declared.name);
-        // The program's own name is its file's.
-        let name = std::env::args_os().next().map(std::path::PathBuf::from);
-        let name = name.as_deref().and_then(|path| path.file_stem()).and_then(|stem| stem.to_str());
-        command = command.about(about).bin_name(name.unwrap_or("model").to_owned());
+    let Some(declared) = declared else { return command };
+    let path = std::path::PathBuf::from(program());
+    let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("model").to_owned();
+    let names: Vec<String> =
+        command.get_subcommands().map(|subcommand| subcommand.get_name().to_owned()).collect();
+    for subcommand in names {
+        command = command.mut_subcommand(subcommand, |subcommand| {
+            let text = subcommand.get_after_help().map(ToString::to_string).unwrap_or_default();
+            subcommand.after_help(text.replace("kernwright ", &format!("{name} ")))
+        });
     }
+    let about = format!("Plans, trains and generates the CUDA of `{}`", declared.name);
+    command.about(about).bin_name(name)
+}
+
+fn run(declared: Option<Declared>) -> ExitCode {
+    let command = command(declared);
     let cli = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match cli {
         Ok(cli) => cli,

@@ -8,7 +8,7 @@ use std::error::Error;
 /// Flags that choose a Shape.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ShapeArguments {
-    /// A named shape instead of the declared one
+    /// A named shape [default: the declared model, or `tiny` where none is declared]
     #[arg(long, value_name = "NAME", value_parser = preset_names())]
     pub(super) preset: Option<String>,
 }

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Flags of `train`. A flag left out takes its value from the resumed checkpoint, else its default.
 #[derive(Clone, Debug, Args)]
@@ -41,7 +42,8 @@ Examples:
                                                     u16 tokens as nanoGPT and llm.c write them
   kernwright train --resume runs/tiny --steps 4000  go on, for longer
 
-Ctrl-C finishes the step, saves and says how to go on; a second one ends at once.")]
+Ctrl-C finishes the step, saves and says how to go on; a second one ends at once. A run keeps its last two
+checkpoints, metrics.jsonl (a line per step; losses in nats per token) and loss.svg.")]
 pub(super) struct Arguments {
     #[command(flatten)]
     shape: ShapeArguments,
@@ -61,6 +63,9 @@ pub(super) struct Arguments {
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
     let stop = watch_signals()?;
+    if cfg!(debug_assertions) {
+        terminal::note("note: this is a debug build, up to a hundred times slower than one with --release");
+    }
     let resumed = match &arguments.resume {
         Some(run) => Some(folder::resumed(run.as_deref().or(arguments.out.as_deref()))?),
         None => None,
@@ -69,6 +74,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let model = choose_shape(&arguments.shape, declared, checkpoint)?;
     let mut settings = Settings::resolve(&arguments.settings, &model, checkpoint)?;
     settings.train.check(&model.shape)?;
+    check_begin(&settings, checkpoint, arguments)?;
     let split = settings.open_data(&model.shape)?;
 
     let plan_options = PlanOptions { precision: Some(Dtype::Fp32), ..PlanOptions::default() };
@@ -77,16 +83,11 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let mut trainer =
         Trainer::new(&mut executor, &model.shape, settings.train.clone(), &plan_options, &split, checkpoint)?;
     let bigram = run::bigram_loss(&trainer, &split)?;
-    terminal::line(&format!("bigram baseline: {bigram:.4} nats per token on the held-out part"))?;
+    terminal::line(&format!("bigram baseline: {bigram:.4} nats per token, on what validation measures"))?;
     let destination = match resumed {
         Some((folder, _)) => Destination { folder },
         None => Destination::create(arguments.out.as_deref(), &model.name)?,
     };
-    if trainer.step_number() >= settings.train.steps {
-        let done = trainer.step_number();
-        let message = format!("the run has done its `{done}` steps: give `--steps` above that to go on");
-        return Err(message.into());
-    }
     let rhythm = Rhythm {
         eval_every: settings.eval_every,
         save_every: settings.save_every,
@@ -117,6 +118,13 @@ fn watch_signals() -> Result<Arc<AtomicUsize>, Box<dyn Error>> {
         signal_hook::flag::register(signal, Arc::clone(&again))?;
         signal_hook::flag::register_usize(signal, Arc::clone(&arrived), usize::try_from(signal)?)?;
     }
+    let seen = Arc::clone(&arrived);
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        while seen.load(Ordering::Relaxed) == 0 {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        terminal::note("stopping after this step, then saving; once more to end at once");
+    })?;
     Ok(arrived)
 }
 
@@ -137,6 +145,23 @@ fn choose_shape(
     Ok(Named { name: name.unwrap_or("model").to_owned(), shape: parse_text(text)? })
 }
 
+/// What would fail only after the data was read.
+fn check_begin(
+    settings: &Settings,
+    checkpoint: Option<&Checkpoint>,
+    arguments: &Arguments,
+) -> Result<(), Box<dyn Error>> {
+    let done = checkpoint.map_or(0, |checkpoint| checkpoint.manifest.progress.step);
+    if done >= settings.train.steps {
+        let message = format!("the run has done its `{done}` steps: give `--steps` above that to go on");
+        return Err(message.into());
+    }
+    match (&arguments.out, checkpoint) {
+        (Some(out), None) => folder::check_new(out),
+        _ => Ok(()),
+    }
+}
+
 /// Says what is about to happen.
 fn describe(
     model: &Named,
@@ -155,7 +180,7 @@ fn describe(
     } else {
         terminal::line(&format!("device: CPU, in fp32; {mib:.0} MiB planned"))?;
     }
-    terminal::line(&format!("data: {}", settings.data))?;
+    terminal::line(&format!("data: {}, the last tenth held out for validation", settings.data))?;
     let tokens = train.batch * train.length * train.accumulate;
     terminal::line(&format!(
         "steps: {} of {tokens} tokens ({} x {} x {})",
@@ -179,16 +204,24 @@ fn sample(
     if !shape.attention.causal {
         return Ok(());
     }
-    let mut tokens = vec![0; split.validation.len().min(48)];
+    let mut tokens = vec![0; split.validation.len().min(128)];
     split.validation.fill(0..tokens.len(), &mut tokens)?;
     let sampling = Sampling { temperature: 0.8, top_k: Some(40) };
     let mut random = Random::stream(seed, "sample");
+    // From the last line end on, so that the sample begins with a line.
+    if let Some(end) = tokens.iter().rposition(|token| *token == i32::from(b'\n')) {
+        tokens.truncate(end + 1);
+    }
     let n_given = tokens.len();
     let mut generator = Generator::new(shape, plan_options)?;
     generator.generate(trainer.executor(), &mut tokens, 256, sampling, &mut random, &mut |_| true)?;
     let (given, made) = tokens.split_at(n_given);
-    let text = |tokens: &[i32]| String::from_utf8_lossy(&generate::bytes(tokens)).into_owned();
-    terminal::line(&format!("\n--- sample, after {:?} ---\n{}\n---\n", text(given), text(made)))?;
+    let text = |tokens: &[i32]| {
+        let text = String::from_utf8_lossy(&generate::bytes(tokens)).into_owned();
+        text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}")
+    };
+    let (given, made) = (text(given), text(made));
+    terminal::line(&format!("\n--- held-out text, then (>>>) the model's own ---\n{given}>>>{made}\n---\n"))?;
     Ok(())
 }
 
@@ -209,10 +242,10 @@ fn report(summary: &Summary, bigram: f64, folder: &Path) -> Result<(), Box<dyn E
     }
     terminal::line(&format!("record: {}", folder.join("metrics.jsonl").display()))?;
     terminal::line(&format!("picture: {}", folder.join("loss.svg").display()))?;
-    let folder = folder.display();
+    let (program, folder) = (super::program(), folder.display());
     terminal::line(&match summary.stopped {
-        true => format!("go on with: train --resume {folder}"),
-        false => format!("try it with: generate --checkpoint {folder} --prompt \"...\""),
+        true => format!("go on with: {program} train --resume {folder}"),
+        false => format!("try it with: {program} generate --checkpoint {folder} --prompt \"The \""),
     })?;
     Ok(())
 }

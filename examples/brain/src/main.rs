@@ -1,8 +1,8 @@
 //! A whole program: a model, declared by its shape, and a command line that plans, trains and runs exactly it.
 //!
 //!     cargo run --release -p brain -- plan       # the training step as a table: ops, FLOPs, bytes, memory
-//!     cargo run --release -p brain -- train      # on the GPU or the CPU, whichever is there
-//!     cargo run --release -p brain -- generate   # continue a prompt
+//!     cargo run --release -p brain -- train      # on the CPU
+//!     cargo run --release -p brain -- generate --checkpoint runs/Brain --prompt "The "
 //!
 //! Building it generates CUDA C++ for each kernel that the shape needs, with every size in it a constant. The text is
 //! part of the program, and lies in target/kernwright/brain/Brain-<hash>/<GPU>/ to be read. Change a number below, and

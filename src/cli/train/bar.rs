@@ -30,8 +30,7 @@ impl Bar {
             false => ProgressBar::hidden(),
         };
         let colour = if no_color { "" } else { ".cyan/dim" };
-        let template =
-            format!("{{bar:24{colour}}} {{pos}}/{{len}}  {{msg}}  {{elapsed}} elapsed, {{eta}} left");
+        let template = format!("{{bar:12{colour}}} {{pos}}/{{len}} {{msg}}, {{eta}} left");
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style.progress_chars("=> "));
         }
@@ -52,8 +51,8 @@ impl Bar {
 
 impl Observer for Bar {
     fn step(&mut self, report: &StepReport, tokens_per_second: f64) {
-        let validation = self.validation.map_or(String::new(), |loss| format!(" (validation {loss:.3})"));
-        let text = format!("loss {:.3}{validation}  {tokens_per_second:.0} tokens/s", report.loss);
+        let validation = self.validation.map_or(String::new(), |loss| format!(" val {loss:.3}"));
+        let text = format!("loss {:.3}{validation}, {tokens_per_second:.0} tokens/s", report.loss);
         if !self.is_terminal && report.step.is_multiple_of((self.steps / LINES).max(1)) {
             self.say(&format!("step {}/{}: {text}", report.step, self.steps));
         }

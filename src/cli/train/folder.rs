@@ -27,18 +27,12 @@ impl Destination {
         };
         let unwritable = |folder: &Path, error| format!("cannot create `{}`: {error}", folder.display());
         if let Some(folder) = out {
+            check_new(folder)?;
             return match make(folder) {
-                Ok(()) => Ok(Self { folder: folder.to_owned() }),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none()) {
-                        return Ok(Self { folder: folder.to_owned() });
-                    }
-                    let shown = folder.display();
-                    let message =
-                        format!("`{shown}` exists: give another --out, or go on with --resume {shown}");
-                    Err(message.into())
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                    Err(unwritable(folder, error).into())
                 }
-                Err(error) => Err(unwritable(folder, error).into()),
+                _ => Ok(Self { folder: folder.to_owned() }),
             };
         }
         for number in 1.. {
@@ -57,9 +51,30 @@ impl Destination {
     pub(super) fn say_what_is_left(&self) {
         if let Ok(Some(latest)) = checkpoint::latest(&self.folder) {
             let (step, folder) = (latest.checkpoint.manifest.progress.step, self.folder.display());
-            terminal::note(&format!("the checkpoint of step {step} is whole: train --resume {folder}"));
+            let program = crate::cli::program();
+            terminal::note(&format!(
+                "the checkpoint of step {step} is whole: {program} train --resume {folder}"
+            ));
         }
     }
+}
+
+/// A new run may begin in a folder that does not exist, is empty, or holds a run that ended before its first
+/// checkpoint and so has nothing to lose.
+pub(super) fn check_new(folder: &Path) -> Result<(), Box<dyn Error>> {
+    let shown = folder.display();
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(format!("`{shown}` cannot be the folder of a run: {error}").into()),
+    };
+    let is_ours =
+        |name: &str| name == "metrics.jsonl" || (name.starts_with(".step-") && name.ends_with(".tmp"));
+    let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
+    if names.into_iter().all(|name| name.to_str().is_some_and(is_ours)) {
+        return Ok(());
+    }
+    Err(format!("`{shown}` exists: give another --out, or go on with --resume {shown}").into())
 }
 
 /// The run to go on with and its newest whole checkpoint: in `run`, or in the newest folder below `runs`.
