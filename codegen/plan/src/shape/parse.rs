@@ -139,25 +139,29 @@ impl Reader<'_> {
         None
     }
 
-    fn flag_of(&mut self, field: &Field, key: &str) -> bool {
+    /// On or off; `None`, and a problem, where it says neither.
+    fn flag_of(&mut self, field: &Field, key: &str) -> Option<bool> {
         match &field.value {
-            Value::Flag => true,
-            Value::Word(word) if word == "true" => true,
-            Value::Word(word) if word == "false" => false,
+            Value::Flag => Some(true),
+            Value::Word(word) if word == "true" => Some(true),
+            Value::Word(word) if word == "false" => Some(false),
             value => {
                 let message =
                     format!("`{key}` must be a flag: named alone, or `= true` or `= false`, found `{value}`");
                 self.problem(Some(field.value_at), message);
-                false
+                None
             }
         }
     }
 
+    /// What is said of a flag, if anything is.
+    fn said(&mut self, path: &str) -> Option<bool> {
+        let field = self.find(path).cloned()?;
+        self.flag_of(&field, key(path))
+    }
+
     fn flag(&mut self, path: &str) -> bool {
-        match self.find(path).cloned() {
-            Some(field) => self.flag_of(&field, key(path)),
-            None => false,
-        }
+        self.said(path) == Some(true)
     }
 
     fn choice<T: Copy>(&mut self, path: &str, table: &[(&str, T)], default: T) -> T {
@@ -217,12 +221,7 @@ impl Reader<'_> {
         if theta_at.is_some() && !rope {
             self.problem(theta_at, "`theta` has a meaning only with `rope`".to_owned());
         }
-        let causal = self.flag("attention.causal");
-        let full = self.flag("attention.full");
-        if causal && full {
-            let at = self.find("attention.full").map(|field| field.at);
-            self.problem(at, "`full` contradicts `causal`: choose one".to_owned());
-        }
+        let causal = self.causal();
         let qk_norm = self.flag("attention.qk_norm");
         let (heads, kv_heads) = (heads?, kv_heads?);
         if heads % kv_heads != 0 {
@@ -250,16 +249,32 @@ impl Reader<'_> {
             kv_heads,
             head_dim,
             rope_theta: rope.then_some(theta.unwrap_or(10_000.0)),
-            causal: !full,
+            causal,
             qk_norm,
         })
+    }
+
+    /// `causal` and `full` are one answer under two names, so either may be said, on or off, but not against the other.
+    fn causal(&mut self) -> bool {
+        let causal = self.said("attention.causal");
+        let full = self.said("attention.full");
+        if let (Some(on), true) = (causal, causal == full)
+            && let (Some(one), Some(other)) = (self.find("attention.causal"), self.find("attention.full"))
+        {
+            let (first, second) = if one.at < other.at { (one, other) } else { (other, one) };
+            let off = if on { "" } else { " = false" };
+            let (first, second, at) = (key(&first.path), key(&second.path), second.at);
+            let message = format!("`{second}{off}` contradicts `{first}{off}`: choose one");
+            self.problem(Some(at), message);
+        }
+        causal.or(full.map(|full| !full)).unwrap_or(true)
     }
 
     fn feed_forward(&mut self) -> Option<FeedForward> {
         let mut chosen: Vec<(ActivationKind, Place)> = Vec::new();
         for kind in ActivationKind::ALL {
             let Some(field) = self.find(&format!("feed_forward.{}", kind.name())).cloned() else { continue };
-            if self.flag_of(&field, kind.name()) {
+            if self.flag_of(&field, kind.name()) == Some(true) {
                 chosen.push((kind, field.at));
             }
         }
@@ -285,7 +300,7 @@ impl Reader<'_> {
         let mut targets = Vec::new();
         for field in fields {
             if let Some(arch) = field.path.strip_prefix("target.").and_then(arch::find)
-                && self.flag_of(field, arch.name)
+                && self.flag_of(field, arch.name) == Some(true)
                 && !targets.contains(&arch)
             {
                 targets.push(arch);
@@ -296,79 +311,4 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::shape::presets;
-
-    fn messages(text: &str) -> String {
-        parse_text(text).expect_err("the text has a mistake")
-    }
-
-    fn tiny(change: impl Fn(&str) -> Option<String>) -> String {
-        let text = presets::find("tiny").expect("tiny is a preset").text();
-        text.lines().filter_map(|line| change(line).map(|line| line + "\n")).collect()
-    }
-
-    #[test]
-    fn every_preset_survives_its_own_text() {
-        for preset in presets::ALL {
-            let shape = preset.shape();
-            assert_eq!(parse_text(&shape.text()), Ok(shape), "{}", preset.name);
-        }
-    }
-
-    #[test]
-    fn every_problem_is_reported_at_once_with_its_line() {
-        let text = tiny(|line| match line.split(' ').next() {
-            Some("model.vocab") => Some("model.vocab = many".into()),
-            Some("attention.kv_heads") => Some("attention.kv_heads = 3".into()),
-            Some("feed_forward.d_ff") => Some("feed_forward.d_f = 8".into()),
-            Some("model.precision") => Some("model.precision = fp8".into()),
-            _ => Some(line.to_owned()),
-        });
-        let messages = messages(&text);
-        assert_eq!(messages.lines().count(), 4, "{messages}");
-        assert!(messages.contains("line 1: `vocab` must be a whole number from 2 to 1048576, found `many`"));
-        assert!(messages.contains("`kv_heads` must divide `heads`"));
-        assert!(messages.contains("did you mean `d_ff`?"));
-        assert!(messages.contains("one of `fp32`, `bf16`, found `fp8`"));
-    }
-
-    #[test]
-    fn bounds_and_multiples_are_checked() {
-        for (line, message) in [
-            ("attention.head_dim = 300", "`head_dim` must be a multiple of 8 up to 256, found `300`"),
-            ("model.layers = 0", "`layers` must be a whole number from 1 to 1024, found `0`"),
-            ("model.layers = -1", "found `-1`"),
-            ("model.norm.eps = 0", "`eps` must be a number above 0 up to 1.0, found `0`"),
-            ("model.norm.eps = nan", "found `nan`"),
-            ("model.tied = 3", "`tied` must be a flag"),
-            ("model.d_model = 100", "`d_model` must be a multiple of 8 up to 65536, found `100`"),
-        ] {
-            let path = line.split(' ').next().unwrap_or_default();
-            let text = tiny(|old| {
-                Some(if old.starts_with(&format!("{path} ")) { line.to_owned() } else { old.to_owned() })
-            });
-            assert!(messages(&text).contains(message), "{line}: {}", messages(&text));
-        }
-    }
-
-    #[test]
-    fn a_missing_section_is_one_problem() {
-        let messages = messages("model.vocab = 8\nmodel.d_model = 8\nmodel.layers = 1\n");
-        assert_eq!(messages.lines().count(), 2, "{messages}");
-        assert!(messages.contains("`#[attention(...)]` is missing"));
-    }
-
-    #[test]
-    fn defaults_are_filled_in() {
-        let shape = parse_text(
-            "model.vocab = 10\nmodel.d_model = 64\nmodel.layers = 1\nattention.heads = 4\n\
-             feed_forward.gelu\nfeed_forward.d_ff = 16\ntarget.sm_86\n",
-        )
-        .expect("it is complete");
-        assert_eq!((shape.context, shape.attention.kv_heads, shape.attention.head_dim), (2048, 4, 16));
-        assert!(shape.attention.causal && !shape.tied && shape.attention.rope_theta.is_none());
-        assert_eq!(shape.targets.len(), 1);
-    }
-}
+mod tests;
