@@ -41,19 +41,59 @@ fn plan_shows_every_preset_with_its_layers_folded() {
     for preset in presets::ALL {
         let shape = preset.shape();
         let text = done(&["plan", "--preset", preset.name]);
-        let folded = format!(" x {} ", shape.layers);
+        let folded = format!("a row with x {} stands for {0} equal layers", shape.layers);
         let place = format!("{}:\n{text}", preset.name);
-        assert!(text.contains(&folded) && text.contains("layers.*.attention.qkv"), "{place}");
-        assert!(!text.contains("layers.1."), "{place}");
+        assert!(text.contains(&folded) && !text.contains("layers."), "{place}");
+        let wide = done(&["plan", "--preset", preset.name, "--wide"]);
+        assert!(wide.contains("layers.*.attention.qkv") && !wide.contains("layers.1."), "{wide}");
         for wanted in
-            ["forward\n", "backward\n", "update\n", "per token", "tokens/s", "persistent", "transient"]
+            ["forward\n", "backward\n", "update\n", "per token", "tokens/s", "planned peak", "transient"]
         {
             assert!(text.contains(wanted), "`{wanted}` is not in {place}");
         }
-        let all = done(&["plan", "--preset", preset.name, "--all"]);
+        let all = done(&["plan", "--preset", preset.name, "--all", "--wide"]);
         let last = format!("layers.{}.feed_forward.up", shape.layers - 1);
         assert!(all.contains(&last) && !all.contains("layers.*"), "{place}");
         assert!(all.lines().count() > text.lines().count(), "{place}");
+    }
+}
+
+#[test]
+fn lines_of_plan_and_doctor_fit_100_columns() {
+    for preset in presets::ALL {
+        for arguments in [&[][..], &["--all"], &["--batch", "64"], &["--precision", "fp32"]] {
+            let arguments = [&["plan", "--preset", preset.name], arguments].concat();
+            for line in done(&arguments).lines() {
+                assert!(line.chars().count() <= 100, "{arguments:?}: {line}");
+            }
+        }
+    }
+    for line in done(&["doctor"]).lines().filter(|line| !line.contains('/')) {
+        assert!(line.chars().count() <= 100, "doctor: {line}");
+    }
+}
+
+#[test]
+fn folded_rows_are_numbered_by_the_first_layer() {
+    for preset in presets::ALL {
+        let folded = done(&["plan", "--preset", preset.name]);
+        let all = done(&["plan", "--preset", preset.name, "--all"]);
+        // Number and op of a row; those of other lines are words.
+        let rows = |text: &str, has_times: bool| -> Vec<(usize, String)> {
+            let row = |line: &str| {
+                let mut words = line.split_whitespace();
+                let index = words.next()?.parse().ok()?;
+                let times_or_op = words.next()?;
+                let is_folded = times_or_op.parse::<usize>().is_ok();
+                assert!(!is_folded || has_times, "{line}");
+                Some((index, if is_folded { words.next()?.to_owned() } else { times_or_op.to_owned() }))
+            };
+            text.lines().filter_map(row).collect()
+        };
+        let (folded, all) = (rows(&folded, true), rows(&all, false));
+        assert_eq!(folded[0].0, 0, "{}", preset.name);
+        assert!(folded.windows(2).all(|pair| pair[0].0 < pair[1].0), "{}: {folded:?}", preset.name);
+        assert!(folded.iter().all(|row| all.contains(row)), "{}: {folded:?}", preset.name);
     }
 }
 
@@ -107,6 +147,7 @@ fn wrong_usage_is_told_with_what_is_allowed_and_exit_code_2() {
         (&["plan", "--preset", "qwen2.5-0.5b", "--batch", "4000000000", "--length", "32768"], "below 2^31"),
         (&["plan", "--preset", "huge"], "seed-102m"),
         (&["plan", "--dump", "--json"], "cannot be used with"),
+        (&["plan", "--dump", "--wide"], "cannot be used with"),
         (&["plan", "--without", "thought"], "residual_in_linear"),
         (&["cuda", "--show", "x", "--report"], "cannot be used with"),
         (&["cuda", "--threads", "2"], "--report"),
@@ -126,6 +167,8 @@ fn wrong_usage_is_told_with_what_is_allowed_and_exit_code_2() {
 #[test]
 fn doctor_without_any_environment_says_what_to_install_and_exits_0() {
     let text = done(&["doctor"]);
+    // Advice may be broken into lines.
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for wanted in ["NVIDIA driver", "GPU", "NVRTC", "cuBLASLt", "NCCL", "host C++ compiler", "searched for"] {
         assert!(text.contains(wanted), "`{wanted}` is not in:\n{text}");
     }
@@ -137,7 +180,7 @@ fn doctor_without_any_environment_says_what_to_install_and_exits_0() {
         // The system's own folders are searched whatever the environment says.
         let (present, name) = (fact["present"] == true, fact["name"].as_str().unwrap_or_default());
         assert!(present || fact["problem"].is_string() && fact["advice"].is_string(), "{fact}");
-        assert!(present || text.contains(fact["advice"].as_str().unwrap_or("?")), "{name}:\n{text}");
+        assert!(present || words.contains(fact["advice"].as_str().unwrap_or("?")), "{name}:\n{text}");
     }
     let compiler = facts.iter().find(|fact| fact["name"] == "host C++ compiler");
     assert!(compiler.is_some_and(|fact| fact["present"] == false), "PATH is empty: {doctor}");

@@ -3,7 +3,7 @@
 //! In: the environment. Out: text or JSON, and always exit code 0: a machine without a GPU is not ill. The facts are
 //! `kernwright_compile`'s; this file only shows them.
 
-use super::table::{Row, Side, Table};
+use super::table::{Row, Side, Table, wrapped};
 use super::{Declared, Outcome, gpu, libraries, units};
 use crate::environment::Environment;
 use crate::terminal::line;
@@ -153,62 +153,79 @@ fn document<'a>(probe: &'a Probe, cache: Option<&'a Path>) -> Document<'a> {
 
 fn text(probe: &Probe, cache: Option<&Path>) -> Vec<String> {
     let columns = vec![("", Side::Left), ("", Side::Left), ("", Side::Left)];
-    let mut table = Table { columns: columns.clone(), rows: Vec::new() };
-    let mut row = |cells: [&str; 3]| table.rows.push(Row::Cells(cells.map(str::to_owned).to_vec()));
+    let mut rows = Vec::new();
+    let cells = |cells: [&str; 3]| Row::Cells(cells.map(str::to_owned).to_vec());
+    let below = |first: &str, text: &str| wrapped(first, text).into_iter().map(Row::Heading);
     for fact in facts(probe) {
         let path = fact.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        let version = fact.version.as_deref().unwrap_or("present");
-        if fact.present {
-            row([fact.name, version, &path]);
-        } else {
-            row([fact.name, "missing", ""]);
-        }
+        let version = fact.version.as_deref().map_or("present", number);
+        let state = if fact.present { version } else { "missing" };
+        rows.push(cells([fact.name, state, &path]));
         if let Some(problem) = &fact.problem {
-            row(["", "", problem]);
+            rows.extend(below("    ", problem));
         }
         if !fact.advice.is_empty() {
-            row(["", "", &format!("-> {}", fact.advice)]);
+            rows.extend(below("    -> ", &fact.advice));
         }
         if std::ptr::eq(fact, &raw const probe.driver) {
             for one in &probe.gpus {
-                row([&format!("GPU {}", one.index), &one.name, &describe(one)]);
+                rows.push(cells([&format!("GPU {}", one.index), "present", &one.name]));
+                rows.extend(below("    ", &describe(one)));
             }
             if probe.gpus.is_empty() {
-                row([
-                    "GPU",
-                    "missing",
+                rows.push(cells(["GPU", "missing", ""]));
+                rows.extend(below(
+                    "    ",
                     "the driver shows the GPUs; planning, writing and compiling need none",
-                ]);
+                ));
             }
         }
     }
-    let cache = cache.map(|folder| folder.display().to_string());
-    let nowhere = "none: set `KERNWRIGHT_CACHE` or `HOME`, or kernels are compiled at each start";
-    row(["kernel cache", "", cache.as_deref().unwrap_or(nowhere)]);
-    let mut lines = table.lines();
+    match cache {
+        Some(folder) => rows.push(cells(["kernel cache", "present", &folder.display().to_string()])),
+        None => {
+            rows.push(cells(["kernel cache", "missing", ""]));
+            rows.extend(below(
+                "    -> ",
+                "set `KERNWRIGHT_CACHE` or `HOME`, or kernels are compiled at each start",
+            ));
+        }
+    }
+    let mut lines = Table { columns: columns.clone(), rows }.lines();
 
     let folders: Vec<&Place> = probe.searched.iter().filter(|place| place.folder.is_dir()).collect();
     let absent = probe.searched.len() - folders.len();
     lines.push(format!(
         "\nsearched for NVIDIA's libraries, in this order ({absent} more do not exist: `--json`):"
     ));
-    let mut table = Table { columns: columns[..2].to_vec(), rows: Vec::new() };
-    for place in folders {
-        let cells = vec![format!("  {}", place.origin), place.folder.display().to_string()];
-        table.rows.push(Row::Cells(cells));
-    }
-    lines.extend(table.lines());
+    let row = |place: &&Place| {
+        Row::Cells(vec![format!("    {}", place.origin), place.folder.display().to_string()])
+    };
+    let rows = folders.iter().map(row).collect();
+    lines.extend(Table { columns: columns[..2].to_vec(), rows }.lines());
 
     lines.push("\nwhat works on this machine:".to_owned());
-    let mut table = Table { columns, rows: Vec::new() };
     for ability in abilities(probe) {
-        let needs = format!("needs {}", ability.needs.join(", "));
-        let needs = if ability.works { String::new() } else { needs };
-        let works = if ability.works { "  yes" } else { "  no" };
-        table.rows.push(Row::Cells(vec![works.to_owned(), ability.what.to_owned(), needs]));
+        let works = if ability.works { "yes" } else { "no" };
+        lines.extend(wrapped(&format!("    {works:<3}  "), ability.what));
+        if !ability.works {
+            lines.extend(wrapped("         needs ", &ability.needs.join(", ")));
+        }
     }
-    lines.extend(table.lines());
     lines
+}
+
+/// The number in what a compiler says of itself, `12.2.0` of `c++ (Debian 12.2.0-14) 12.2.0`, else all of it.
+fn number(version: &str) -> &str {
+    let mut depth = 0_usize;
+    for word in version.split_whitespace() {
+        let is_number = word.starts_with(|first: char| first.is_ascii_digit()) && word.contains('.');
+        if depth == 0 && is_number {
+            return word;
+        }
+        depth = (depth + word.matches('(').count()).saturating_sub(word.matches(')').count());
+    }
+    version
 }
 
 fn describe(one: &Gpu) -> String {
@@ -227,6 +244,18 @@ fn describe(one: &Gpu) -> String {
 mod tests {
     use super::*;
     use kernwright_compile::{Libraries, Places};
+
+    #[test]
+    fn a_version_is_shown_as_its_number() {
+        let shown = [
+            number("c++ (Debian 12.2.0-14+deb12u1) 12.2.0"),
+            number("g++ (GCC) 14.2.1 20240801 (Red Hat 14.2.1-1)"),
+            number("Apple clang version 15.0.0 (clang-1500.3.9.4)"),
+            number("13.0"),
+            number("unheard of"),
+        ];
+        assert_eq!(shown, ["12.2.0", "14.2.1", "15.0.0", "13.0", "unheard of"]);
+    }
 
     #[test]
     fn a_bare_machine_is_told_what_it_lacks_and_what_works() {

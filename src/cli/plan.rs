@@ -4,9 +4,9 @@
 //! text or as JSON. Everything is computed by `kernwright_plan`; this file only shows it.
 
 mod fold;
+mod listing;
 mod rows;
 
-use super::table::{Row, Side, Table};
 use super::{Declared, Outcome, units};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
@@ -16,7 +16,8 @@ use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::dtype::{self, Dtype};
 use kernwright_plan::passes::SWITCHES;
 use kernwright_plan::{Options, train_step};
-use rows::{LaunchRow, Memory, Slot, StepRow, Totals};
+use listing::{Detail, Listing};
+use rows::{Memory, StepRow, Totals};
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ plain ones, or its bytes at the bandwidth of the memory, whichever is longer. A 
 Examples:
   kernwright plan --preset seed-102m
   kernwright plan --preset llama-1b --arch sm_120a --batch 1 --length 4096
+  kernwright plan --preset gpt2-124m --all --wide | less -S
   kernwright plan --preset tiny --json | jq .totals")]
 pub(super) struct Arguments {
     #[command(flatten)]
@@ -51,8 +53,11 @@ pub(super) struct Arguments {
     /// Show every step: identical layers are shown once otherwise
     #[arg(long)]
     all: bool,
+    /// Show what each step writes and reads and the full names of its kernels, in long lines
+    #[arg(long)]
+    wide: bool,
     /// Print the plan itself, every buffer of every step named, in place of the table
-    #[arg(long, conflicts_with_all = ["json", "all"])]
+    #[arg(long, conflicts_with_all = ["json", "all", "wide"])]
     dump: bool,
     /// Print everything as one JSON document
     #[arg(long)]
@@ -141,8 +146,10 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
         arch.name,
         arch.card.name
     ))?;
-    line(&table(&steps, &totals, arguments.all).lines().join("\n"))?;
-    line(&summary(&totals, &memory, n_tokens, arch).join("\n"))?;
+    let detail = if arguments.wide { Detail::Wide } else { Detail::Narrow };
+    let listing = Listing { steps: &steps, totals: &totals, memory: &memory, n_tokens, arch };
+    line(&listing.table(detail, arguments.all).join("\n"))?;
+    line(&listing.summary().join("\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -158,122 +165,4 @@ fn precisions() -> PossibleValuesParser {
 fn switches() -> PossibleValuesParser {
     use clap::builder::PossibleValue;
     PossibleValuesParser::new(SWITCHES.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)))
-}
-
-fn table(steps: &[StepRow], totals: &Totals, all: bool) -> Table {
-    use Side::{Left, Right};
-    let columns = vec![
-        ("step", Right),
-        ("", Left),
-        ("op", Left),
-        ("writes", Left),
-        ("shape", Left),
-        ("FLOPs", Right),
-        ("bytes", Right),
-        ("time", Right),
-        ("share", Right),
-        ("runs as", Left),
-        ("reads", Left),
-    ];
-    let mut table = Table { columns, rows: Vec::new() };
-    let groups = if all { vec![fold::Group { rows: 0..steps.len(), times: 1 }] } else { fold::fold(steps) };
-    let mut phase = "";
-    for group in groups {
-        for row in &steps[group.rows.clone()] {
-            if row.phase != phase {
-                phase = row.phase;
-                let about =
-                    if row.counted { "" } else { ": once, when the weights were set; not in the totals" };
-                table.rows.push(Row::Heading(format!("{phase}{about}")));
-            }
-            table.rows.push(Row::Cells(cells(row, group.times, totals)));
-        }
-    }
-    table
-}
-
-fn cells(row: &StepRow, times: usize, totals: &Totals) -> Vec<String> {
-    let shown = |name: &str| if times > 1 { fold::of_any_layer(name) } else { name.to_owned() };
-    let first = row.writes.first();
-    let shape = first.map_or(String::new(), |slot| {
-        let sizes: Vec<String> = slot.shape.iter().map(ToString::to_string).collect();
-        format!("{}[{}]", slot.dtype, sizes.join("x"))
-    });
-    #[allow(clippy::cast_precision_loss)]
-    let share = 100.0 * row.roofline_seconds * times as f64 / totals.roofline_seconds;
-    vec![
-        row.index.to_string(),
-        if times > 1 { format!("x {times}") } else { String::new() },
-        row.op.to_owned(),
-        names(&row.writes, 48, &shown),
-        shape,
-        units::quantity(row.flops, ""),
-        units::bytes(row.bytes),
-        units::seconds(row.roofline_seconds),
-        if row.counted { format!("{share:.1}%") } else { String::new() },
-        launches(row),
-        names(&row.reads, 60, &shown),
-    ]
-}
-
-/// The names that fit into `room`, at least one, and how many more there are. Scratch is nobody's result.
-fn names(slots: &[Slot], room: usize, shown: &dyn Fn(&str) -> String) -> String {
-    let names: Vec<String> =
-        slots.iter().filter(|slot| slot.role != "scratch").map(|slot| shown(&slot.buffer)).collect();
-    let mut text = String::new();
-    for (index, name) in names.iter().enumerate() {
-        if index > 0 && text.len() + name.len() >= room {
-            return format!("{text} +{}", names.len() - index);
-        }
-        if index > 0 {
-            text.push(' ');
-        }
-        text.push_str(name);
-    }
-    text
-}
-
-fn launches(row: &StepRow) -> String {
-    if let Some(why) = row.no_kernel {
-        return why.to_owned();
-    }
-    let one = |launch: &LaunchRow| match launch {
-        LaunchRow::Kernel { kernel, .. } => kernel.clone(),
-        LaunchRow::Gemm { m, n, k } => format!("GEMM {m}x{n}x{k}"),
-        LaunchRow::Copy { .. } => "copy".to_owned(),
-        LaunchRow::Zero { .. } => "zero".to_owned(),
-    };
-    row.launches.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
-#[allow(clippy::cast_precision_loss)]
-fn summary(totals: &Totals, memory: &Memory, n_tokens: usize, arch: &Arch) -> Vec<String> {
-    let bytes = |bytes: usize| units::bytes(bytes as f64);
-    let roles: Vec<String> =
-        memory.by_role.iter().map(|(role, size)| format!("{role} {}", bytes(*size))).collect();
-    let (card, room) = (arch.card.name, arch.card.memory);
-    let fits = if memory.arena as u64 <= room { "of" } else { "does not fit into" };
-    vec![
-        format!(
-            "\nstep      {}, {} per token, {} moved",
-            units::quantity(totals.flops, "FLOP"),
-            units::quantity(totals.flops_per_token, "FLOP"),
-            units::bytes(totals.bytes)
-        ),
-        format!(
-            "roofline  {} for {} tokens on {card}: {} tokens/s at most",
-            units::seconds(totals.roofline_seconds),
-            units::grouped(n_tokens),
-            units::quantity(totals.tokens_per_second, "")
-        ),
-        format!(
-            "memory    {} planned, {fits} the {} of {card}: {} persistent, {} transient",
-            bytes(memory.arena),
-            units::bytes(room as f64),
-            bytes(memory.persistent),
-            bytes(memory.transient)
-        ),
-        format!("          {} (activation and scratch share room: sums)", roles.join(", ")),
-        format!("kernels   {} of {} steps have none yet", totals.n_without_kernel, totals.n_steps),
-    ]
 }

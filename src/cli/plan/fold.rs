@@ -11,6 +11,13 @@ pub(super) struct Group {
     pub(super) times: usize,
 }
 
+impl Group {
+    /// The number of the first step that a row of the group stands for.
+    pub(super) fn first(&self, row: &StepRow) -> usize {
+        if self.times > 1 { row.index - self.rows.len() } else { row.index }
+    }
+}
+
 /// Every step in order, repeated blocks once. The second time stands for all: what the first one reads comes from
 /// elsewhere.
 pub(super) fn fold(rows: &[StepRow]) -> Vec<Group> {

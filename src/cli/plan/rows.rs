@@ -47,7 +47,7 @@ pub(super) struct Slot {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum LaunchRow {
-    Kernel { kernel: String, grid: [u32; 3], block: u32, shared_memory: u32 },
+    Kernel { kernel: String, template: &'static str, grid: [u32; 3], block: u32, shared_memory: u32 },
     Gemm { m: usize, n: usize, k: usize },
     Copy { from: String, to: String },
     Zero { buffer: String },
@@ -124,6 +124,7 @@ fn launch(plan: &Plan, launch: &Launch) -> LaunchRow {
     match launch {
         Launch::Kernel { spec, grid, .. } => LaunchRow::Kernel {
             kernel: spec.name(),
+            template: spec.template,
             grid: *grid,
             block: spec.block,
             shared_memory: spec.shared_memory,
