@@ -125,3 +125,22 @@ pub enum CheckpointError {
         newest: Box<CheckpointError>,
     },
 }
+
+impl CheckpointError {
+    /// Whether the checkpoint's own content is at fault, so that it will never be read; another format or a disk that
+    /// fails is not damage.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Checksum { .. }
+            | Self::Size { .. }
+            | Self::Json { .. }
+            | Self::Safetensors { .. }
+            | Self::Unlisted { .. }
+            | Self::Missing { .. }
+            | Self::TensorShape { .. } => true,
+            Self::Read { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            _ => false,
+        }
+    }
+}

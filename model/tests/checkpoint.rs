@@ -142,6 +142,57 @@ fn a_run_resumed_earlier_discards_what_came_after() {
 }
 
 #[test]
+fn only_damage_is_passed_over() {
+    let run = tempfile::tempdir().unwrap();
+    write(run.path(), 1);
+    let newer = write(run.path(), 2);
+    let manifest = newer.join("checkpoint.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replacen("\"format\": 1", "\"format\": 2", 1)).unwrap();
+    let error = latest(run.path()).unwrap_err();
+    assert!(matches!(error, CheckpointError::Format { found: 2, .. }), "{error}");
+
+    fs::write(&manifest, text).unwrap();
+    let weights = newer.join("weights.safetensors");
+    fs::remove_file(&weights).unwrap();
+    assert_eq!(latest_step(run.path()), 1);
+    // What is not there is damage, what cannot be read is not.
+    fs::create_dir(&weights).unwrap();
+    let error = latest(run.path()).unwrap_err();
+    assert!(matches!(error, CheckpointError::Read { .. }), "{error}");
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_kept_under_another_name() {
+    let run = tempfile::tempdir().unwrap();
+    for round in 0..2 {
+        for step in [1, 2, 3, 4] {
+            write(run.path(), step);
+        }
+        fs::write(run.path().join("step-000003/weights.safetensors"), [round; 10]).unwrap();
+        discard_after(run.path(), 1).unwrap();
+        discard_after(run.path(), 0).unwrap();
+    }
+    assert_eq!(names(run.path()), ["step-000003.damaged", "step-000003.damaged.1"]);
+    assert_eq!(fs::read(run.path().join("step-000003.damaged/weights.safetensors")).unwrap(), [0; 10]);
+}
+
+#[test]
+fn stray_files_are_in_nobodys_way() {
+    let run = tempfile::tempdir().unwrap();
+    write(run.path(), 1);
+    let strays = ["step-000001.1", "step-000002", ".step-000002.77.tmp"];
+    strays.iter().for_each(|name| fs::write(run.path().join(name), "stray").unwrap());
+    assert_eq!(latest_step(run.path()), 1);
+    assert_eq!(write(run.path(), 1), run.path().join("step-000001.2"));
+    assert_eq!(write(run.path(), 2), run.path().join("step-000002.1"));
+    prune(run.path(), 1).unwrap();
+    assert_eq!(names(run.path()), ["step-000001.1", "step-000002", "step-000002.1"]);
+    discard_after(run.path(), 0).unwrap();
+    assert_eq!(names(run.path()), ["step-000001.1", "step-000002"]);
+}
+
+#[test]
 fn what_a_killed_process_left_is_ignored_then_removed() {
     let run = tempfile::tempdir().unwrap();
     let whole = write(run.path(), 1);

@@ -1,7 +1,8 @@
 //! The checkpoints in a run's folder: their names, the newest whole one, and the removal of others.
 //!
 //! In: the run's folder. Out: paths and checkpoints. Names that begin with `.step-` and end in `.tmp` are leftovers of
-//! a process that was killed while it wrote or removed one; nothing reads them.
+//! a process that was killed while it wrote or removed one; nothing reads them. Names that end in `.damaged` are
+//! checkpoints that could not be read when a run went on without them; they are left to the user.
 
 use std::fs;
 use std::io;
@@ -29,13 +30,15 @@ pub(super) struct Named {
 }
 
 /// The newest checkpoint in `run` that is whole, having read it to the end; none where there are no checkpoints.
-/// Changes nothing, so that it may be called while the run goes on.
+/// Only damage is passed over: a newer one of another format, or one that the system does not let us read, is an
+/// error. Changes nothing, so that it may be called while the run goes on.
 pub fn latest(run: &Path) -> Result<Option<Latest>, CheckpointError> {
     let mut damaged = Vec::new();
     for named in list(run)?.iter().rev() {
-        match Checkpoint::open(&named.path).and_then(|checkpoint| checkpoint.verify().map(|()| checkpoint)) {
+        match open_whole(&named.path) {
             Ok(checkpoint) => return Ok(Some(Latest { checkpoint, damaged })),
-            Err(error) => damaged.push(error),
+            Err(error) if error.is_damage() => damaged.push(error),
+            Err(error) => return Err(error),
         }
     }
     if damaged.is_empty() {
@@ -59,12 +62,32 @@ pub fn prune(run: &Path, n_kept: usize) -> Result<(), CheckpointError> {
 }
 
 /// Removes the checkpoints in `run` past `step`: those of a course that a run resumed at `step` abandons, which would
-/// otherwise pass for its latest.
+/// otherwise pass for its latest. Those that cannot be read are renamed to `NAME.damaged` instead.
 pub fn discard_after(run: &Path, step: u64) -> Result<(), CheckpointError> {
-    list(run)?.iter().filter(|named| named.step > step).try_for_each(|named| remove(run, named))
+    for named in list(run)?.iter().filter(|named| named.step > step) {
+        if open_whole(&named.path).is_ok() {
+            remove(run, named)?;
+        } else {
+            set_aside(run, named)?;
+        }
+    }
+    Ok(())
 }
 
-/// The checkpoints in `run`, oldest first; none where it does not exist.
+/// The checkpoint in `folder`, read to the end.
+fn open_whole(folder: &Path) -> Result<Checkpoint, CheckpointError> {
+    let checkpoint = Checkpoint::open(folder)?;
+    checkpoint.verify()?;
+    Ok(checkpoint)
+}
+
+/// Whether anything, a broken link included, has the name `path`.
+pub(super) fn is_taken(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+/// The checkpoints in `run`, oldest first; none where it does not exist. A checkpoint is a folder: a file that has the
+/// name of one is not.
 pub(super) fn list(run: &Path) -> Result<Vec<Named>, CheckpointError> {
     let unreadable = |source| CheckpointError::Read { path: run.display().to_string(), source };
     let entries = match fs::read_dir(run) {
@@ -75,8 +98,13 @@ pub(super) fn list(run: &Path) -> Result<Vec<Named>, CheckpointError> {
     let mut found = Vec::new();
     for entry in entries {
         let path = entry.map_err(unreadable)?.path();
-        if let Some((step, again)) = path.file_name().and_then(|name| parse_name(name.to_str()?)) {
-            found.push(Named { step, again, path });
+        let Some((step, again)) = parse_path(&path) else { continue };
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => found.push(Named { step, again, path }),
+            Ok(_) => {}
+            // It was pruned meanwhile, or is a link to nothing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(CheckpointError::Read { path: path.display().to_string(), source }),
         }
     }
     found.sort();
@@ -93,17 +121,22 @@ pub(super) fn temporary_name(name: &str) -> String {
     format!(".{name}.{}.tmp", std::process::id())
 }
 
-/// Removes what killed processes left behind in `run`. Only for whoever writes the run.
-pub(super) fn remove_leftovers(run: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(run)? {
-        let entry = entry?;
+/// Removes what killed processes left behind in `run`, as far as that can be done. Only for whoever writes the run.
+pub(super) fn remove_leftovers(run: &Path) {
+    for entry in fs::read_dir(run).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.as_encoded_bytes();
         if name.starts_with(b".step-") && name.ends_with(b".tmp") {
-            fs::remove_dir_all(entry.path())?;
+            let path = entry.path();
+            // What stays is in nobody's way: nothing reads it.
+            let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
         }
     }
-    Ok(())
+}
+
+/// The step in the name of the checkpoint's folder at `path`, and its number among those of this step.
+pub(super) fn parse_path(path: &Path) -> Option<(u64, u64)> {
+    parse_name(path.file_name()?.to_str()?)
 }
 
 fn parse_name(name: &str) -> Option<(u64, u64)> {
@@ -122,6 +155,21 @@ fn remove(run: &Path, named: &Named) -> Result<(), CheckpointError> {
         .map_err(|source| CheckpointError::Write { path: named.path.display().to_string(), source })
 }
 
+/// Renames a checkpoint that cannot be read, so that it no longer passes for one.
+fn set_aside(run: &Path, named: &Named) -> Result<(), CheckpointError> {
+    let name = name(named.step, named.again);
+    let mut path = run.join(format!("{name}.damaged"));
+    for again in 1.. {
+        if !is_taken(&path) {
+            break;
+        }
+        path = run.join(format!("{name}.damaged.{again}"));
+    }
+    fs::rename(&named.path, &path)
+        .and_then(|()| sync_folder(run))
+        .map_err(|source| CheckpointError::Write { path: path.display().to_string(), source })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +186,9 @@ mod tests {
             "step-",
             "steps",
             ".step-000001.9.tmp",
+            "step-000001.damaged",
+            "step-000001.1.damaged",
+            "step-000001.damaged.1",
             "step-+00001",
         ];
         for other in others {

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::folder::{list, name, remove_leftovers, temporary_name};
+use super::folder::{is_taken, list, name, remove_leftovers, temporary_name};
 use super::tensor_file::{self, MOMENTS, WEIGHTS};
 use super::{CheckpointError, FORMAT, Kind, Manifest, Progress, TensorShape, manifest};
 use crate::atomic_file::{sync_folder, write_synced};
@@ -26,10 +26,16 @@ pub fn save(
         return Err(CheckpointError::SameName(tensor.name.clone()));
     }
     let unwritable = |source| CheckpointError::Write { path: run.display().to_string(), source };
-    fs::create_dir_all(run).and_then(|()| remove_leftovers(run)).map_err(unwritable)?;
+    fs::create_dir_all(run).map_err(unwritable)?;
+    remove_leftovers(run);
 
     let same_step = list(run)?.into_iter().rev().find(|named| named.step == progress.step);
-    let name = name(progress.step, same_step.map_or(0, |named| named.again + 1));
+    let mut again = same_step.map_or(0, |named| named.again + 1);
+    // A file may have the name.
+    while is_taken(&run.join(name(progress.step, again))) {
+        again += 1;
+    }
+    let name = name(progress.step, again);
     let (folder, temporary) = (run.join(&name), run.join(temporary_name(&name)));
     let written = fs::create_dir(&temporary)
         .map_err(unwritable)
