@@ -291,6 +291,13 @@ impl<'a> Io<'a> {
         }
     }
 
+    /// The buffers of all slots.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = &'a Buffer> {
+        let reads = self.step.reads.iter().map(|read| read.buffer);
+        let writes = self.step.writes.iter().map(|write| write.buffer);
+        reads.chain(writes).map(|id| self.plan.buffer(id))
+    }
+
     /// Rows of a slot.
     #[must_use]
     pub fn rows(&self, slot: &str) -> usize {

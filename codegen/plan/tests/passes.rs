@@ -1,9 +1,11 @@
 //! Whole plans: sound for every preset, placed tightly, and unchanged in their meaning by fusion, micro-batches and
 //! narrow types.
 
+use kernwright_plan::arch;
 use kernwright_plan::buffer::Role;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, MicroStep, Values};
+use kernwright_plan::launch::{Launch, Lowered};
 use kernwright_plan::ops::head_loss::IGNORED;
 use kernwright_plan::passes::forward::Head;
 use kernwright_plan::passes::memory;
@@ -54,6 +56,42 @@ fn plans_of_every_preset_are_sound_and_placed_tightly() {
                 check_plan(&name, &forward_step(&shape, &options, batch, length, Head::Logits(3)));
             }
         }
+    }
+}
+
+/// What lies behind the limits has no kernel, and says so; a plan allocates nothing, so it may be as large as it likes.
+#[test]
+fn a_batch_of_any_size_lowers_without_a_panic() {
+    let most = i32::MAX as usize;
+    for (preset, batch, length) in [
+        ("llama-1b", most / 1024, 1024),
+        ("llama-1b", most / 2048, 2048),
+        ("gpt2-124m", most / 1000, 1000),
+        ("gpt2-124m", most, 1),
+        ("gpt2-124m", most + 1, 1),
+    ] {
+        let name = format!("{preset}, {batch} x {length}");
+        let shape = presets::find(preset).unwrap_or_else(|| panic!("there is no {preset}")).shape();
+        let plan = train_step(&shape, &Options::default(), batch, length);
+        let mut too_large = HashSet::new();
+        for (step, arch) in plan.steps.iter().flat_map(|step| arch::ALL.iter().map(move |arch| (step, arch)))
+        {
+            match step.op.lower(&plan.io(step), arch) {
+                Lowered::NoKernel(why) if why.contains("make the batch smaller") => {
+                    too_large.insert(step.op.name());
+                }
+                Lowered::NoKernel(_) => {}
+                Lowered::Launches(launches) => {
+                    for launch in launches {
+                        let Launch::Kernel { grid: [x, y, z], spec, .. } = launch else { continue };
+                        let fits = x <= i32::MAX as u32 && y <= 65_535 && z <= 65_535;
+                        assert!(fits, "{name}: {} has a grid of {x} x {y} x {z}", spec.name());
+                    }
+                }
+            }
+        }
+        assert_eq!(too_large.contains("embedding"), batch * length > most, "{name}: {too_large:?}");
+        assert!(!too_large.is_empty(), "{name}: some step is too large");
     }
 }
 

@@ -4,11 +4,11 @@
 //! `m^ = m / (1 - b1^t)`, `v^ = v / (1 - b2^t)`: `p = p - lr (m^ / (sqrt(v^) + eps) + decay p)`.
 
 use super::Operation;
-use super::rowwise::{BLOCK, blocks, elements, pointer};
+use super::rowwise::{BLOCK, elements, kernel, launches, pointer};
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::dtype::Dtype;
-use crate::launch::{Argument, Launch, Lowered};
+use crate::launch::{Argument, Lowered};
 use crate::options::AdamWOptions;
 use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecValue, field};
@@ -68,8 +68,8 @@ impl Operation for AdamW {
         arguments.push(norm);
         arguments.extend([beta1, beta2, epsilon, weight_decay, self.clip.unwrap_or(0.0)].map(Argument::F32));
         arguments.push(elements(n));
-        let grid = [blocks(n.div_ceil(THREAD_ELEMENTS), BLOCK as usize), 1, 1];
-        Lowered::Launches(vec![Launch::Kernel { spec, grid, arguments }])
+        let blocks = n.div_ceil(THREAD_ELEMENTS).div_ceil(BLOCK as usize);
+        launches([kernel(spec, [blocks, 1, 1], arguments)])
     }
 
     #[cfg(feature = "reference")]

@@ -5,7 +5,8 @@
 
 use super::Operation;
 use super::rowwise::{
-    BLOCK, MISSING, UNEVEN, VIEW, WARP, WIDTH, accumulate, any_view, blocks, count, elementwise, pointer,
+    BLOCK, MISSING, UNEVEN, VIEW, WARP, WIDTH, accumulate, any_view, count, elementwise, kernel, launches,
+    pointer,
 };
 use crate::arch::Arch;
 use crate::cost::Cost;
@@ -141,15 +142,15 @@ impl Operation for EmbeddingBackward {
             ],
         };
         let rows = io.rows("d_y");
-        let grid = [blocks(rows, warps), blocks(columns, slice), 1];
+        let blocks = [rows.div_ceil(warps), columns.div_ceil(slice), 1];
         let slots = ["d_table", "d_y", "tokens", "token_order"].map(|slot| pointer(io, slot));
         let arguments = [&slots[..], &[count(rows), accumulate(io, "d_table")]].concat();
-        let sum = Launch::Kernel { spec, grid, arguments };
+        let sum = kernel(spec, blocks, arguments);
         // The kernel visits only the rows that some token names.
-        Lowered::Launches(match io.mode("d_table") {
-            Some(Mode::Overwrite) => vec![Launch::Zero { buffer: d_table }, sum],
-            _ => vec![sum],
-        })
+        match io.mode("d_table") {
+            Some(Mode::Overwrite) => launches([Some(Launch::Zero { buffer: d_table }), sum]),
+            _ => launches([sum]),
+        }
     }
 
     #[cfg(feature = "reference")]

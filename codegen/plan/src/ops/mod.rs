@@ -116,9 +116,12 @@ macro_rules! ops {
                 match self { $(Self::$name(op) => op.backward(step, index, tape)),* }
             }
 
-            /// See [`Operation::lower`].
+            /// See [`Operation::lower`]. A step of more rows than 32 bits count has no kernel, whatever its op.
             #[must_use]
             pub fn lower(&self, io: &Io, arch: &Arch) -> Lowered {
+                if !io.buffers().all(|buffer| buffer.rows() <= rowwise::ROWS) {
+                    return rowwise::TOO_LARGE;
+                }
                 match self { $(Self::$name(op) => op.lower(io, arch)),* }
             }
 

@@ -5,7 +5,7 @@
 //! normalised on its own with the same weight.
 
 use super::Operation;
-use super::rowwise::{MISSING, UNEVEN, WARP, WIDTH, accumulate, blocks, count, elements, pointer};
+use super::rowwise::{MISSING, UNEVEN, WARP, WIDTH, accumulate, count, elements, kernel, launches, pointer};
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::{Launch, Lowered};
@@ -123,7 +123,7 @@ impl Norm {
 
 impl NormBackward {
     /// `d_x`, and a sum of `d_weight` and `d_bias` per block.
-    fn rows_launch(&self, io: &Io, columns: usize) -> Launch {
+    fn rows_launch(&self, io: &Io, columns: usize) -> Option<Launch> {
         let threads = backward_threads(columns);
         let mut fields = self.0.fields(io, columns, threads);
         fields.insert(1, field("dy_type", "", SpecValue::Type(io.dtype("d_y"))));
@@ -142,11 +142,11 @@ impl NormBackward {
         arguments.push(count(io.rows("x")));
         arguments.extend(["d_x", "d_y", "x"].map(|slot| elements(io.row_stride(slot))));
         arguments.push(accumulate(io, "d_x"));
-        Launch::Kernel { spec, grid: [blocks(self.partials(io), 1), 1, 1], arguments }
+        kernel(spec, [self.partials(io), 1, 1], arguments)
     }
 
     /// The blocks' sums, added up.
-    fn weight_launch(&self, io: &Io, columns: usize) -> Launch {
+    fn weight_launch(&self, io: &Io, columns: usize) -> Option<Launch> {
         let block = 256;
         let spec = KernelSpec {
             template: "norm/backward_weight",
@@ -159,7 +159,7 @@ impl NormBackward {
         };
         let mut arguments = ["d_weight", "d_bias", "partials"].map(|slot| pointer(io, slot)).to_vec();
         arguments.extend([count(self.partials(io)), accumulate(io, "d_weight")]);
-        Launch::Kernel { spec, grid: [blocks(self.sums() * columns, WARP), 1, 1], arguments }
+        kernel(spec, [(self.sums() * columns).div_ceil(WARP), 1, 1], arguments)
     }
 
     fn partials(&self, io: &Io) -> usize {
@@ -222,11 +222,11 @@ impl Operation for Norm {
             fields,
         };
         let rows = io.rows("x");
-        let grid = [blocks(rows * self.groups, threads.block / threads.row), 1, 1];
+        let blocks = (rows * self.groups).div_ceil(threads.block / threads.row);
         let mut arguments =
             ["y", "mean", "rstd", "x", "weight", "bias"].map(|slot| pointer(io, slot)).to_vec();
         arguments.extend([count(rows), elements(io.row_stride("y")), elements(io.row_stride("x"))]);
-        Lowered::Launches(vec![Launch::Kernel { spec, grid, arguments }])
+        launches([kernel(spec, [blocks, 1, 1], arguments)])
     }
 
     #[cfg(feature = "reference")]
@@ -303,7 +303,7 @@ impl Operation for NormBackward {
         if columns > BACKWARD_COLUMNS {
             return Lowered::NoKernel("no kernel yet for rows that wide");
         }
-        Lowered::Launches(vec![self.rows_launch(io, columns), self.weight_launch(io, columns)])
+        launches([self.rows_launch(io, columns), self.weight_launch(io, columns)])
     }
 
     /// With `h = (x - mean) rstd` and `g = w d_y`: `d_x = rstd (g - mean(g) - h mean(g h))`, where `mean(g)` falls away

@@ -4,10 +4,10 @@
 //! `y_i = x_i cos - x_j sin` and `y_j = x_j cos + x_i sin`. The gradient is the rotation by the opposite angle.
 
 use super::Operation;
-use super::rowwise::{BLOCK, blocks, count, elements, pointer};
+use super::rowwise::{BLOCK, count, elements, kernel, launches, pointer};
 use crate::arch::Arch;
 use crate::cost::Cost;
-use crate::launch::{Launch, Lowered};
+use crate::launch::Lowered;
 use crate::plan::{Io, Step};
 use crate::spec::{KernelSpec, SpecValue, field};
 use crate::tape::Tape;
@@ -84,10 +84,10 @@ impl Operation for Rope {
             ],
         };
         let rows = io.rows("x");
-        let grid = [blocks(rows * head_threads * (half / width), BLOCK as usize), 1, 1];
+        let blocks = (rows * head_threads * (half / width)).div_ceil(BLOCK as usize);
         let stride = elements(io.row_stride("x"));
         let arguments = vec![pointer(io, "y"), count(rows), count(self.length), stride];
-        Lowered::Launches(vec![Launch::Kernel { spec, grid, arguments }])
+        launches([kernel(spec, [blocks, 1, 1], arguments)])
     }
 
     #[cfg(feature = "reference")]

@@ -25,17 +25,35 @@ pub(super) const UNEVEN: Lowered = Lowered::NoKernel("rows must be a multiple of
 /// What `lower` says of a view where the kernel walks whole buffers.
 pub(super) const VIEW: Lowered = Lowered::NoKernel("no kernel yet for columns of a wider buffer");
 
-/// Blocks along x for `n` things, `each` per block; at least one.
+/// What `lower` says of a batch whose rows or blocks outgrow the numbers they are counted in.
+pub(super) const TOO_LARGE: Lowered =
+    Lowered::NoKernel("more rows or blocks than one launch can have: make the batch smaller");
+
+/// Most blocks along x, y and z, on every GPU so far.
+const GRID: [usize; 3] = [i32::MAX as usize, 65_535, 65_535];
+
+/// Most rows: kernels and the vendor's library count them in 32 bits.
+pub(super) const ROWS: usize = i32::MAX as usize;
+
+/// One kernel; `None` when that is more blocks than a grid has room for.
 #[must_use]
-pub(super) fn blocks(n: usize, each: usize) -> u32 {
-    u32::try_from(n.div_ceil(each).max(1)).expect("fewer than 2^31 blocks")
+pub(super) fn kernel(spec: KernelSpec, blocks: [usize; 3], arguments: Vec<Argument>) -> Option<Launch> {
+    let fits = blocks.iter().zip(GRID).all(|(n, most)| *n <= most);
+    let grid = blocks.map(|n| n.max(1) as u32);
+    fits.then_some(Launch::Kernel { spec, grid, arguments })
+}
+
+/// All of these, or none if one of them cannot be launched.
+#[must_use]
+pub(super) fn launches(all: impl IntoIterator<Item = Option<Launch>>) -> Lowered {
+    all.into_iter().collect::<Option<_>>().map_or(TOO_LARGE, Lowered::Launches)
 }
 
 /// One block per `BLOCK` threads, each owning `WIDTH` of `n` elements.
 #[must_use]
 pub(super) fn elementwise(spec: KernelSpec, n: usize, arguments: Vec<Argument>) -> Lowered {
-    let grid = [blocks(n.div_ceil(WIDTH), BLOCK as usize), 1, 1];
-    Lowered::Launches(vec![Launch::Kernel { spec, grid, arguments }])
+    let blocks = n.div_ceil(WIDTH).div_ceil(BLOCK as usize);
+    launches([kernel(spec, [blocks, 1, 1], arguments)])
 }
 
 /// A slot's buffer; null when the step lacks it.
@@ -44,10 +62,10 @@ pub(super) fn pointer(io: &Io, slot: &str) -> Argument {
     Argument::Buffer(io.id(slot))
 }
 
-/// A number of rows, tokens or sequences.
+/// A number of rows, tokens or sequences: `Op::lower` lets no more than `ROWS` through.
 #[must_use]
 pub(super) fn count(n: usize) -> Argument {
-    Argument::I32(i32::try_from(n).expect("fewer than 2^31 rows"))
+    Argument::I32(i32::try_from(n).expect("at most `ROWS`"))
 }
 
 /// A number of elements, or the distance between two rows in elements.
