@@ -113,6 +113,10 @@ pub enum CheckpointError {
     Unlisted { path: String },
     #[error("the checkpoint must have the tensor `{name}`, not found in `{path}`")]
     Missing { name: String, path: String },
+    #[error("the checkpoint must have no tensor that the model lacks, found `{name}` in `{path}`")]
+    Extra { name: String, path: String },
+    #[error("the step in `{path}` must be `{said}` as the folder's name says, found `{found}`")]
+    Step { path: String, said: u64, found: u64 },
     #[error("`{name}` must be {allowed}, found {found} in `{path}`")]
     TensorShape { name: String, allowed: String, found: String, path: String },
     #[error("the checkpoint is of another model: {0}")]
@@ -138,6 +142,7 @@ impl CheckpointError {
             | Self::Safetensors { .. }
             | Self::Unlisted { .. }
             | Self::Missing { .. }
+            | Self::Step { .. }
             | Self::TensorShape { .. } => true,
             Self::Read { source, .. } => source.kind() == io::ErrorKind::NotFound,
             _ => false,

@@ -70,6 +70,7 @@ pub fn load(
     shape: &Shape,
     checkpoint: &Checkpoint,
 ) -> Result<(), WeightsError> {
+    checkpoint.check_tensors(&tensors(shape))?;
     for tensor in tensors(shape) {
         let mut values = vec![0.0_f32; tensor.len()];
         for kind in [Kind::Weight, Kind::FirstMoment, Kind::SecondMoment] {

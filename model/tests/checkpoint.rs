@@ -142,6 +142,42 @@ fn a_run_resumed_earlier_discards_what_came_after() {
 }
 
 #[test]
+fn the_step_must_be_that_of_the_folder() {
+    let run = tempfile::tempdir().unwrap();
+    write(run.path(), 1);
+    let renamed = run.path().join("step-000007");
+    fs::rename(write(run.path(), 2), &renamed).unwrap();
+    let error = Checkpoint::open(&renamed).unwrap_err().to_string();
+    let expected = "must be `7` as the folder's name says, found `2`";
+    assert_eq!(error, format!("the step in `{}` {expected}", renamed.display()));
+    assert_eq!(latest_step(run.path()), 1);
+    let best = run.path().join("best");
+    fs::rename(renamed, &best).unwrap();
+    check(&Checkpoint::open(&best).unwrap(), 2);
+}
+
+#[test]
+fn other_names_and_shapes_than_expected_are_noticed() {
+    let run = tempfile::tempdir().unwrap();
+    let folder = write(run.path(), 1);
+    let checkpoint = Checkpoint::open(&folder).unwrap();
+    let path = format!(" in `{}`", folder.join("weights.safetensors").display());
+    let check = |expected: &[TensorShape]| {
+        checkpoint.check_tensors(expected).map_err(|error| error.to_string().replace(&path, ""))
+    };
+    let mut expected = tensors();
+    expected.reverse();
+    assert_eq!(check(&expected), Ok(()));
+    let last = expected.pop().unwrap();
+    let extra = "the checkpoint must have no tensor that the model lacks, found `embedding`";
+    assert_eq!(check(&expected), Err(extra.to_owned()));
+    expected.push(TensorShape { shape: vec![7, 31], ..last });
+    assert_eq!(check(&expected), Err("`embedding` must be `[7, 31]`, found `[31, 7]`".to_owned()));
+    expected[0].name = "head".to_owned();
+    assert_eq!(check(&expected), Err("the checkpoint must have the tensor `head`, not found".to_owned()));
+}
+
+#[test]
 fn only_damage_is_passed_over() {
     let run = tempfile::tempdir().unwrap();
     write(run.path(), 1);

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::folder::parse_path;
 use super::tensor_file::{MOMENTS, TensorFile, WEIGHTS};
 use super::{CheckpointError, FileRecord, Kind, Manifest, TensorShape};
 
@@ -20,9 +21,14 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens the checkpoint in `folder`. Only headers are read.
+    /// Opens the checkpoint in `folder`. Only headers are read. A folder with the name of a step must be of that step;
+    /// it may have any other name.
     pub fn open(folder: &Path) -> Result<Self, CheckpointError> {
         let manifest = Manifest::read(folder)?;
+        let found = manifest.progress.step;
+        if let Some((said, _)) = parse_path(folder).filter(|(said, _)| *said != found) {
+            return Err(CheckpointError::Step { path: folder.display().to_string(), said, found });
+        }
         let open = |name| TensorFile::open(&folder.join(name), record(folder, &manifest, name)?);
         let (weights, moments) = (open(WEIGHTS)?, open(MOMENTS)?);
         Ok(Self { folder: folder.to_owned(), manifest, weights, moments })
@@ -38,6 +44,30 @@ impl Checkpoint {
     #[must_use]
     pub fn weights(&self) -> Vec<TensorShape> {
         self.weights.tensors()
+    }
+
+    /// Whether the weights are exactly `expected`, in any order: no other name, no other shape.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn check_tensors(&self, expected: &[TensorShape]) -> Result<(), CheckpointError> {
+        let path = || self.folder.join(WEIGHTS).display().to_string();
+        let found = self.weights();
+        for tensor in expected {
+            let name = tensor.name.clone();
+            match found.iter().find(|found| found.name == name) {
+                None => return Err(CheckpointError::Missing { name, path: path() }),
+                Some(found) if found.shape != tensor.shape => {
+                    let (allowed, found) = (format!("`{:?}`", tensor.shape), format!("`{:?}`", found.shape));
+                    return Err(CheckpointError::TensorShape { name, allowed, found, path: path() });
+                }
+                Some(_) => {}
+            }
+        }
+        match found.into_iter().find(|found| expected.iter().all(|tensor| tensor.name != found.name)) {
+            Some(tensor) => Err(CheckpointError::Extra { name: tensor.name, path: path() }),
+            None => Ok(()),
+        }
     }
 
     /// Copies what is stored of `kind` for the weight `tensor` to `out`. Panics when `out` has another length.
