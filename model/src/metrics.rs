@@ -53,8 +53,6 @@ pub enum MetricsError {
     Read { path: String, source: io::Error },
     #[error("cannot write `{path}`")]
     Write { path: String, source: io::Error },
-    #[error("line {line} of `{path}` must be a record as JSON")]
-    Line { path: String, line: usize, source: serde_json::Error },
 }
 
 impl Metrics {
@@ -65,11 +63,11 @@ impl Metrics {
     }
 
     /// Continues the file of a run that resumes after `step` steps: drops the records past it. A file that is not
-    /// there is started.
+    /// there is started. Lines that are no records are dropped.
     pub fn resume(path: &Path, step: u64) -> Result<Self, MetricsError> {
         if path.exists() {
             let text = read_text(path)?;
-            let kept = parse(path, &text)?.into_iter().filter(|(_, record)| record.step <= step);
+            let kept = parse(&text).filter(|(_, record)| record.step <= step);
             let kept: String = kept.flat_map(|(line, _)| [line, "\n"]).collect();
             // Lines that stay are copied as they are, with fields that other versions may have added.
             if kept != text {
@@ -89,9 +87,10 @@ impl Metrics {
     }
 }
 
-/// Every record of the file at `path`, in order. A last line that a killed run left unfinished is passed over.
+/// Every record of the file at `path`, in order. Lines that are no records, and a last line that a killed run left
+/// unfinished, are passed over: a gap in the record must not end the run.
 pub fn read(path: &Path) -> Result<Vec<Record>, MetricsError> {
-    Ok(parse(path, &read_text(path)?)?.into_iter().map(|(_, record)| record).collect())
+    Ok(parse(&read_text(path)?).map(|(_, record)| record).collect())
 }
 
 fn read_text(path: &Path) -> Result<String, MetricsError> {
@@ -100,18 +99,10 @@ fn read_text(path: &Path) -> Result<String, MetricsError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn parse<'a>(path: &Path, text: &'a str) -> Result<Vec<(&'a str, Record)>, MetricsError> {
-    let mut records = Vec::new();
-    for (i, line) in text.split_inclusive('\n').enumerate() {
-        let Some(line) = line.strip_suffix('\n') else { break };
-        match serde_json::from_str(line) {
-            Ok(record) => records.push((line, record)),
-            Err(source) => {
-                return Err(MetricsError::Line { path: path.display().to_string(), line: i + 1, source });
-            }
-        }
-    }
-    Ok(records)
+/// The lines that are records, and the records.
+fn parse(text: &str) -> impl Iterator<Item = (&str, Record)> {
+    let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    lines.filter_map(|line| Some((line, serde_json::from_str(line).ok()?)))
 }
 
 fn unwritable(path: &Path, source: io::Error) -> MetricsError {
@@ -190,13 +181,16 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_line_is_named() {
+    fn damaged_lines_are_dropped_and_the_others_stay() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
-        write(&path, 1..3);
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replacen("\n", "\n!\n", 1)).unwrap();
-        let error = read(&path).unwrap_err().to_string();
-        assert_eq!(error, format!("line 2 of `{}` must be a record as JSON", path.display()));
+        for damage in ["!", "", "{}", "\0\0\0", "{\"step\":1", "\u{FFFD}"] {
+            write(&path, 1..4);
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(&path, text.replacen('\n', &format!("\n{damage}\n"), 1)).unwrap();
+            assert_eq!(read(&path).unwrap(), [1, 2, 3].map(record), "{damage}");
+            drop(Metrics::resume(&path, 9).unwrap());
+            assert_eq!(fs::read_to_string(&path).unwrap(), text, "{damage}");
+        }
     }
 }
