@@ -4,9 +4,9 @@
 //! `*.bin` holds tokens, any other file is text, whatever its content. It knows nothing of batches.
 //!
 //! A folder is walked to the bottom and its files are taken in the order of their paths, compared part by part.
-//! Names that begin with `.` are skipped, linked folders are not entered, linked files are. If it holds any `.bin`,
-//! those are the shards of the corpus and everything else (readmes, vocabularies) is ignored; otherwise each file is
-//! text, and a newline is put between two files where the first does not end in one.
+//! Names that begin with `.` are skipped, linked folders are not entered, linked files are. If all files are `.bin`,
+//! they are the shards of the corpus; if none is, each is text, and a newline is put between two files where the first
+//! does not end in one. A mixture is refused: whichever part was ignored, it might be the one that was meant.
 
 mod folder;
 mod shard;
@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::{fmt, fs};
 
+use crate::checksum::Checksum;
 use shard::Shard;
 
 /// The text that `train` uses without `--data`: this project's own documents and sources, frozen.
@@ -52,6 +53,13 @@ enum Data {
 pub enum CorpusError {
     #[error("cannot read `{path}`")]
     Unreadable { path: String, source: io::Error },
+    #[error("a corpus must be a file or a folder, found something else at `{path}`")]
+    NotFile { path: String },
+    #[error(
+        "a corpus folder must hold either `.bin` files alone or none, found `{n_bins}` of them and `{n_others}` \
+         others, such as `{other}`, in `{path}`: give them folders of their own"
+    )]
+    Mixed { path: String, n_bins: usize, n_others: usize, other: String },
     #[error("a corpus must have at least one token, found none in `{path}`")]
     Empty { path: String },
     #[error("a corpus must have at least one file that is not hidden, found none in `{path}`")]
@@ -62,6 +70,12 @@ pub enum CorpusError {
     PartOfToken { path: String, width: usize, found: usize },
     #[error("`{path}` must hold the `{said}` tokens that its header says, found `{found}`")]
     LyingHeader { path: String, said: i64, found: usize },
+    #[error(
+        "`{path}` begins as llm.c's files do and must have a header of `{allowed}` bytes, found `{found}`"
+    )]
+    CutHeader { path: String, allowed: usize, found: usize },
+    #[error("`{path}` must not change while it is read, but has become shorter")]
+    Shrunk { path: String },
     #[error("`{path}` must be of version `{allowed}` of its format, found `{found}`")]
     Version { path: String, allowed: i32, found: i32 },
     #[error("a token must be below `vocab`, `{vocab}`, found `{token}` at position `{position}` of `{path}`")]
@@ -71,10 +85,11 @@ pub enum CorpusError {
 }
 
 impl Tokens {
-    /// Opens the file or folder at `path`. Text is read into memory, `.bin` files are mapped.
+    /// Opens the file or folder at `path`. Text is read into memory, `.bin` files are read when asked for.
     pub fn open(path: &Path, vocab: usize) -> Result<Self, CorpusError> {
         let unreadable = |source| CorpusError::Unreadable { path: path.display().to_string(), source };
-        if !fs::metadata(path).map_err(unreadable)?.is_dir() {
+        let metadata = fs::metadata(path).map_err(unreadable)?;
+        if metadata.is_file() {
             let data = if folder::is_bin(path) {
                 Data::Shard(Shard::open(path)?)
             } else {
@@ -82,9 +97,22 @@ impl Tokens {
             };
             return Self::from_parts(path, vec![Part { name: path.display().to_string(), data }], vocab);
         }
+        if !metadata.is_dir() {
+            // A device may have no end, a pipe may never begin.
+            return Err(CorpusError::NotFile { path: path.display().to_string() });
+        }
         let files = folder::files(path)?;
+        let (bins, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| folder::is_bin(file));
+        if let (false, Some(other)) = (bins.is_empty(), others.first()) {
+            return Err(CorpusError::Mixed {
+                path: path.display().to_string(),
+                n_bins: bins.len(),
+                n_others: others.len(),
+                other: other.display().to_string(),
+            });
+        }
         let mut parts = Vec::new();
-        for file in files.iter().filter(|file| folder::is_bin(file)) {
+        for file in bins {
             parts.push(Part { name: file.display().to_string(), data: Data::Shard(Shard::open(file)?) });
         }
         if parts.is_empty() {
@@ -135,6 +163,31 @@ impl Tokens {
         self.vocab
     }
 
+    /// Whether the tokens are the bytes of text.
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        !self.parts.iter().any(|part| matches!(part.data, Data::Shard(_)))
+    }
+
+    /// The XXH64 checksum of the corpus: of all bytes of text; of a `.bin`, which may be too long to be read twice, of
+    /// its length and its first and last MiB.
+    ///
+    /// # Errors
+    /// When a file can no longer be read.
+    pub fn fingerprint(&self) -> Result<u64, CorpusError> {
+        let mut checksum = Checksum::default();
+        for part in &self.parts {
+            match &part.data {
+                Data::Text(text) => checksum.update(text),
+                Data::Embedded(text) => checksum.update(text),
+                Data::Shard(shard) => {
+                    shard.sum_ends(&mut checksum).map_err(|error| error.of(part, self.vocab))?
+                }
+            }
+        }
+        Ok(checksum.value())
+    }
+
     /// Writes the tokens of `range` to `out`. Panics when the range leaves the corpus or `out` has another length.
     pub fn fill(&self, range: Range<usize>, out: &mut [i32]) -> Result<(), CorpusError> {
         assert!(range.end <= self.len(), "range {range:?} of a corpus of {} tokens", self.len());
@@ -175,9 +228,16 @@ impl Part {
     }
 }
 
-impl shard::BadToken {
+impl shard::ReadError {
     fn of(self, part: &Part, vocab: usize) -> CorpusError {
-        CorpusError::Token { token: self.token, position: self.position, path: part.name.clone(), vocab }
+        let path = part.name.clone();
+        match self {
+            Self::Token { token, position } => CorpusError::Token { token, position, path, vocab },
+            Self::File(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                CorpusError::Shrunk { path }
+            }
+            Self::File(source) => CorpusError::Unreadable { path, source },
+        }
     }
 }
 
@@ -244,7 +304,6 @@ mod tests {
         for (i, piece) in pieces.iter().enumerate() {
             fs::write(folder.path().join(format!("part_{i}.bin")), raw(piece)).unwrap();
         }
-        fs::write(folder.path().join("readme.md"), "not a token").unwrap();
         let tokens = Tokens::open(folder.path(), 101).unwrap();
         let expected: Vec<i32> = sequence.iter().map(|token| i32::from(*token)).collect();
         assert_eq!(all(&tokens), expected);
@@ -254,6 +313,84 @@ mod tests {
                 tokens.fill(start..end, &mut out).unwrap();
                 assert_eq!(out, expected[start..end], "{start}..{end}");
             }
+        }
+    }
+
+    #[test]
+    fn a_folder_of_text_beside_tokens_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("a.bin"), raw(&[1, 2])).unwrap();
+        fs::write(at(".hidden"), "no part of it").unwrap();
+        assert!(!Tokens::open(folder.path(), 256).unwrap().is_text());
+        fs::create_dir(at("inner")).unwrap();
+        fs::write(at("inner/b.txt"), "text").unwrap();
+        fs::write(at("z.txt"), "text").unwrap();
+        let error = Tokens::open(folder.path(), 256).unwrap_err().to_string();
+        let expected = format!(
+            "a corpus folder must hold either `.bin` files alone or none, found `1` of them and `2` others, such as \
+             `{}`, in `{}`: give them folders of their own",
+            at("inner/b.txt").display(),
+            folder.path().display()
+        );
+        assert_eq!(error, expected);
+        fs::remove_file(at("a.bin")).unwrap();
+        assert!(Tokens::open(folder.path(), 256).unwrap().is_text());
+        assert!(Tokens::embedded("poem", b"a", 256).unwrap().is_text());
+    }
+
+    #[test]
+    fn a_fingerprint_tells_texts_and_the_ends_of_tokens_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let fingerprint = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            Tokens::open(&path, 300).unwrap().fingerprint().unwrap()
+        };
+        assert_eq!(fingerprint("a.txt", b"Nobody inspects"), Checksum::of(b"Nobody inspects"));
+        assert_ne!(fingerprint("a.txt", b"Nobody inspects"), fingerprint("b.txt", b"Nobody inspectz"));
+        let mib = 1 << 20;
+        for n in [2, mib - 2, mib, 2 * mib, 5 * mib] {
+            let bytes = vec![0; n];
+            let whole = fingerprint("a.bin", &bytes);
+            assert_eq!(whole, fingerprint("b.bin", &bytes), "{n} bytes");
+            assert_ne!(whole, fingerprint("a.bin", &vec![0; n + 2]), "{n} bytes and 2 more");
+            for at in [0, n - 2, (n - 1).min(mib - 2), n.saturating_sub(mib)] {
+                let mut other = bytes.clone();
+                other[at & !1] = 1;
+                assert_ne!(whole, fingerprint("a.bin", &other), "byte {at} of {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_tokens_that_is_cut_while_it_is_used_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.bin");
+        fs::write(&path, raw(&[7; 50_000])).unwrap();
+        let tokens = Tokens::open(&path, 10).unwrap();
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(20).unwrap();
+        let mut out = [0; 10];
+        tokens.fill(0..10, &mut out).unwrap();
+        let error = tokens.fill(40_000..40_010, &mut out).unwrap_err().to_string();
+        let expected = "must not change while it is read, but has become shorter";
+        assert_eq!(error, format!("`{}` {expected}", path.display()));
+        assert!(matches!(tokens.fingerprint(), Err(CorpusError::Shrunk { .. })));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn devices_pipes_and_sockets_are_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket.bin");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        for path in [Path::new("/dev/zero"), &socket, &pipe] {
+            let error = Tokens::open(path, 256).unwrap_err().to_string();
+            let expected = "a corpus must be a file or a folder, found something else at";
+            assert_eq!(error, format!("{expected} `{}`", path.display()));
         }
     }
 

@@ -17,13 +17,14 @@ pub(crate) struct MappedFile {
 impl MappedFile {
     /// Maps the whole of `path`, which must be a regular file.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        if !file.metadata()?.is_file() {
+        // Asked of the path: to open a pipe is to wait for whoever writes to it.
+        if !std::fs::metadata(path)?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        // SAFETY: the map is read-only and private to this value. Corpora and checkpoints are not written in place
-        // by this program (checkpoints appear by rename and vanish by unlink, which leaves the map intact); another
-        // program that truncates the file while it is mapped ends the process by SIGBUS, as for any mapped file.
+        let file = File::open(path)?;
+        // SAFETY: the map is read-only and private to this value. Checkpoints are not written in place by this
+        // program (they appear by rename and vanish by unlink, which leaves the map intact); another program that
+        // truncates the file while it is mapped ends the process by SIGBUS, as for any mapped file.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(Self { map })
     }

@@ -1,12 +1,16 @@
-//! One `.bin` file of tokens, mapped: raw 16-bit tokens as nanoGPT writes them, or llm.c's files, which have a header
-//! of 256 32-bit integers: magic, version, number of tokens. Everything is little-endian.
+//! One `.bin` file of tokens: raw 16-bit tokens as nanoGPT writes them, or llm.c's files, which have a header of 256
+//! 32-bit integers: magic, version, number of tokens. Everything is little-endian.
 //!
-//! In: a path. Out: tokens by range, or the first bad one. The layout is told by the header's magic number.
+//! In: a path. Out: tokens by range, or the first bad one. The layout is told by the header's magic number. The file is
+//! read piece by piece when asked, not mapped: one that is cut short meanwhile is an error, not the end of the process.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::CorpusError;
-use crate::mapped::MappedFile;
+use crate::checksum::Checksum;
 
 /// Bytes of llm.c's header.
 const HEADER: usize = 256 * 4;
@@ -21,37 +25,55 @@ struct Layout {
 const LAYOUTS: [Layout; 2] =
     [Layout { magic: 20_240_520, version: 1, width: 2 }, Layout { magic: 20_240_801, version: 7, width: 4 }];
 
-/// A mapped file of tokens.
+/// Bytes at either end of a file that its fingerprint is made of.
+const END: usize = 1 << 20;
+
+/// Bytes that are read at once.
+const PIECE: usize = 1 << 14;
+
+/// An open file of tokens.
 pub(super) struct Shard {
-    map: MappedFile,
+    file: File,
+    /// Bytes in the file when it was opened.
+    n_bytes: usize,
     /// Bytes before the first token.
     start: usize,
     /// Bytes per token: 2 or 4.
     width: usize,
 }
 
-/// A token that is not below the vocabulary.
+/// Why tokens cannot be read.
 #[derive(Debug)]
-pub(super) struct BadToken {
-    pub(super) token: u32,
-    pub(super) position: usize,
+pub(super) enum ReadError {
+    /// A token is not below the vocabulary.
+    Token { token: u32, position: usize },
+    /// The system says no.
+    File(io::Error),
 }
 
 impl Shard {
-    /// Maps `path` and reads its header, if it has one.
+    /// Opens `path`, a regular file, and reads its header, if it has one.
     pub(super) fn open(path: &Path) -> Result<Self, CorpusError> {
         let name = || path.display().to_string();
-        let map =
-            MappedFile::open(path).map_err(|source| CorpusError::Unreadable { path: name(), source })?;
-        let word = |i: usize| i32::from_le_bytes(std::array::from_fn(|byte| map[4 * i + byte]));
-        let layout = LAYOUTS.iter().find(|layout| map.len() >= HEADER && word(0) == layout.magic);
+        let unreadable = |source| CorpusError::Unreadable { path: name(), source };
+        let file = File::open(path).map_err(unreadable)?;
+        let n_bytes = file.metadata().map_err(unreadable)?.len();
+        let n_bytes = usize::try_from(n_bytes).map_err(|error| unreadable(io::Error::other(error)))?;
+        let mut header = [0; HEADER];
+        file.read_exact_at(&mut header[..n_bytes.min(HEADER)], 0).map_err(unreadable)?;
+        let word = |i: usize| i32::from_le_bytes(std::array::from_fn(|byte| header[4 * i + byte]));
+        // The zeros behind a shorter file make no magic number.
+        let layout = LAYOUTS.iter().find(|layout| word(0) == layout.magic);
+        if layout.is_some() && n_bytes < HEADER {
+            return Err(CorpusError::CutHeader { path: name(), allowed: HEADER, found: n_bytes });
+        }
         let (start, width) = layout.map_or((0, 2), |layout| (HEADER, layout.width));
-        let n_bytes = map.len() - start;
-        if n_bytes % width != 0 {
-            return Err(CorpusError::PartOfToken { path: name(), width, found: n_bytes });
+        let n_left = n_bytes - start;
+        if n_left % width != 0 {
+            return Err(CorpusError::PartOfToken { path: name(), width, found: n_left });
         }
         if let Some(layout) = layout {
-            let (version, said, found) = (word(1), i64::from(word(2)), n_bytes / width);
+            let (version, said, found) = (word(1), i64::from(word(2)), n_left / width);
             if version != layout.version {
                 return Err(CorpusError::Version { path: name(), allowed: layout.version, found: version });
             }
@@ -59,16 +81,28 @@ impl Shard {
                 return Err(CorpusError::LyingHeader { path: name(), said, found });
             }
         }
-        Ok(Self { map, start, width })
+        Ok(Self { file, n_bytes, start, width })
     }
 
     /// Tokens in the file.
     pub(super) fn len(&self) -> usize {
-        (self.map.len() - self.start) / self.width
+        (self.n_bytes - self.start) / self.width
+    }
+
+    /// Hands the file's length and its first and last [`END`] bytes, all of it if it is shorter, to `checksum`.
+    pub(super) fn sum_ends(&self, checksum: &mut Checksum) -> Result<(), ReadError> {
+        checksum.update(&(self.n_bytes as u64).to_le_bytes());
+        let n = self.n_bytes.min(END);
+        let mut bytes = vec![0; n];
+        for start in [0, self.n_bytes - n] {
+            self.file.read_exact_at(&mut bytes, start as u64).map_err(ReadError::File)?;
+            checksum.update(&bytes);
+        }
+        Ok(())
     }
 
     /// Looks for a token that is not below `vocab` among the first `n`.
-    pub(super) fn check(&self, vocab: usize, n: usize) -> Result<(), BadToken> {
+    pub(super) fn check(&self, vocab: usize, n: usize) -> Result<(), ReadError> {
         if self.width == 2 && vocab > usize::from(u16::MAX) {
             return Ok(());
         }
@@ -81,26 +115,36 @@ impl Shard {
     }
 
     /// Writes the tokens from `start` on to `out`, all below `vocab` and none above `i32::MAX`.
-    pub(super) fn fill(&self, start: usize, out: &mut [i32], vocab: usize) -> Result<(), BadToken> {
-        let bytes = &self.map[self.start + start * self.width..][..out.len() * self.width];
+    pub(super) fn fill(&self, start: usize, out: &mut [i32], vocab: usize) -> Result<(), ReadError> {
         let limit = u32::try_from(vocab).unwrap_or(u32::MAX).min(1 << 31);
         let mut largest = 0;
         let mut write = |out: &mut i32, token: u32| {
             largest = largest.max(token);
             *out = token.cast_signed();
         };
-        if self.width == 2 {
-            let (tokens, _) = bytes.as_chunks::<2>();
-            out.iter_mut().zip(tokens).for_each(|(out, token)| write(out, u16::from_le_bytes(*token).into()));
-        } else {
-            let (tokens, _) = bytes.as_chunks::<4>();
-            out.iter_mut().zip(tokens).for_each(|(out, token)| write(out, u32::from_le_bytes(*token)));
+        let mut bytes = [0; PIECE];
+        let mut at = self.start + start * self.width;
+        for out in out.chunks_mut(PIECE / self.width) {
+            let bytes = &mut bytes[..out.len() * self.width];
+            self.file.read_exact_at(bytes, at as u64).map_err(ReadError::File)?;
+            at += bytes.len();
+            if self.width == 2 {
+                let (tokens, _) = bytes.as_chunks::<2>();
+                let tokens = tokens.iter().map(|token| u16::from_le_bytes(*token).into());
+                out.iter_mut().zip(tokens).for_each(|(out, token)| write(out, token));
+            } else {
+                let (tokens, _) = bytes.as_chunks::<4>();
+                let tokens = tokens.iter().map(|token| u32::from_le_bytes(*token));
+                out.iter_mut().zip(tokens).for_each(|(out, token)| write(out, token));
+            }
         }
         if largest < limit {
             return Ok(());
         }
         let bad = out.iter().position(|token| token.cast_unsigned() >= limit);
-        bad.map_or(Ok(()), |at| Err(BadToken { token: out[at].cast_unsigned(), position: start + at }))
+        bad.map_or(Ok(()), |at| {
+            Err(ReadError::Token { token: out[at].cast_unsigned(), position: start + at })
+        })
     }
 }
 
@@ -139,7 +183,13 @@ mod tests {
 
     #[test]
     fn damaged_files_are_refused() {
+        let cut = |found: usize| file(20_240_520, 1, 3, &[])[..found].to_vec();
         let cases = [
+            (
+                cut(HEADER - 2),
+                "`a.bin` begins as llm.c's files do and must have a header of `1024` bytes, found `1022`",
+            ),
+            (cut(4), "`a.bin` begins as llm.c's files do and must have a header of `1024` bytes, found `4`"),
             (vec![1, 0, 2], "`a.bin` must hold whole tokens of `2` bytes, found `3` bytes of them"),
             (
                 file(20_240_801, 7, 1, &[0; 6]),
@@ -158,7 +208,7 @@ mod tests {
                 "`a.bin` must hold the `-2` tokens that its header says, found `2`",
             ),
             (file(20_240_801, 1, 1, &[0; 4]), "`a.bin` must be of version `7` of its format, found `1`"),
-            (file(20_240_801, 7, 1, &[0xFF; 4]), "BadToken { token: 4294967295, position: 0 }"),
+            (file(20_240_801, 7, 1, &[0xFF; 4]), "Token { token: 4294967295, position: 0 }"),
         ];
         for (bytes, expected) in cases {
             assert_eq!(read(&bytes), Err(expected.to_owned()));
