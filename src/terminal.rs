@@ -10,7 +10,8 @@ pub(crate) fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        Err(error) => Err(io::Error::new(error.kind(), format!("cannot write standard output: {error}"))),
+        Ok(()) => Ok(()),
     }
 }
 

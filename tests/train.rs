@@ -143,6 +143,63 @@ fn signals_finish_the_step_save_and_say_where() {
 }
 
 #[test]
+fn the_learning_rate_rises_then_falls_to_a_tenth() {
+    let program = Program::new();
+    program.ok(
+        "train --batch 1 --length 16 --steps 6 --warmup 2 --learning-rate 1e-3 --eval-batches 1 --out run",
+    );
+    let text = String::from_utf8(program.bytes("run/metrics.jsonl")).expect("JSON is text");
+    let rates: Vec<f64> = text
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["learning_rate"].as_f64())
+        .map(|rate| rate.expect("a rate"))
+        .collect();
+    assert!((rates[0] - 5e-4).abs() < 1e-9 && (rates[1] - 1e-3).abs() < 1e-9, "{rates:?}");
+    assert!(rates[2..].windows(2).all(|two| two[0] > two[1]), "{rates:?}");
+    assert!((rates[5] - 1e-4).abs() < 1e-9, "{rates:?}");
+}
+
+#[test]
+fn a_run_that_diverges_keeps_its_last_sound_checkpoint() {
+    for (rate, flags) in
+        [("1e29", "--save-every 1"), ("1e38", "--save-every 1"), ("1e29", "--steps 2 --warmup 0")]
+    {
+        let program = Program::new();
+        let arguments = format!(
+            "train --batch 2 --length 16 --eval-batches 1 --learning-rate {rate} --warmup 0 --out run {flags}"
+        );
+        let arguments = arguments.replacen("--warmup 0", "", flags.matches("--warmup").count());
+        let error = program.fails(&arguments, 1);
+        assert!(error.contains("the learning rate may be too high"), "{error}");
+        let whole = error.contains("is whole:");
+        assert_eq!(whole, program.names("run").iter().any(|name| name.starts_with("step-")), "{error}");
+        if whole {
+            assert!(error.contains("--learning-rate LOWER"), "{error}");
+            let weights = program.names("run").into_iter().rev().find(|name| name.starts_with("step-"));
+            let weights =
+                program.bytes(&format!("run/{}/weights.safetensors", weights.expect("a checkpoint")));
+            let tensors = safetensors::SafeTensors::deserialize(&weights).expect("a whole file");
+            let values = tensors.tensors().into_iter().flat_map(|(_, tensor)| {
+                let values =
+                    tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+                values.collect::<Vec<_>>()
+            });
+            assert!(values.into_iter().all(f32::is_finite));
+        }
+    }
+}
+
+#[test]
+fn two_programs_never_train_in_one_folder() {
+    let program = Program::new();
+    let mut child = start(&program);
+    let error = program.fails("train --resume run", 1);
+    assert!(error.contains("another program is training in `run`"), "{error}");
+    child.kill().and_then(|()| child.wait()).expect("its end");
+    program.ok("train --resume run --stop-after 1");
+}
+
+#[test]
 fn any_text_and_both_bin_layouts_train() {
     let program = Program::new();
     let noise: Vec<u8> = (0..6000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
@@ -203,9 +260,18 @@ fn bad_input_is_one_line_and_writes_nothing() {
         ("train --length 257 --out x", 1, "found `257`"),
         ("train --steps 0 --out x", 1, "`steps` must be at least 1"),
         ("train --accumulate 0 --out x", 1, "`accumulate` must be at least 1"),
-        ("train --learning-rate nan --out x", 1, "the learning rate must be a number"),
-        ("train --learning-rate -1 --out x", 1, "found `-1`"),
+        ("train --learning-rate nan --out x", 1, "`learning-rate` must be a number from 0 up"),
+        (
+            "train --learning-rate -1 --out x",
+            1,
+            "`learning-rate` must be a number from 0 up that fp32 can hold, found `-1`",
+        ),
         ("train --weight-decay inf --out x", 1, "`weight-decay` must be a number from 0 up"),
+        ("train --clip 1e-300 --out x", 1, "`clip` must be a number from 0 up that fp32 can hold"),
+        ("train --accumulate 18446744073709551615 --out x", 1, "`accumulate` must be such that"),
+        ("train --resume done --out x --steps 5", 1, "give --resume done or --out x, not both"),
+        ("train --data /dev/zero --out x", 1, "/dev/zero"),
+        ("train --threads 100000 --out x", 2, "100000"),
         ("train --clip -1 --out x", 1, "`clip` must be a number from 0 up, found `-1`"),
         ("train --warmup 500 --out x", 1, "`warmup` must be below `steps`, 500, found `500`"),
         ("train --resume x", 1, "no checkpoint in `x`"),

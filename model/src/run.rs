@@ -70,6 +70,19 @@ pub enum RunError {
     Checkpoint(#[from] CheckpointError),
 }
 
+impl RunError {
+    /// Did loss, gradient or weights stop being numbers?
+    #[must_use]
+    pub fn is_divergence(&self) -> bool {
+        use TrainError::{Checkpoint, Diverged, Gradient, Validation};
+        match self {
+            Self::Train(Diverged { .. } | Gradient { .. } | Validation { .. }) => true,
+            Self::Train(Checkpoint(error)) => matches!(error, CheckpointError::Tensor { .. }),
+            _ => false,
+        }
+    }
+}
+
 /// The bigram model's mean loss on what `trainer` validates on, counted on the training part, nats per token.
 ///
 /// # Errors
@@ -82,7 +95,7 @@ pub fn bigram_loss(trainer: &Trainer<'_>, split: &Split) -> Result<f64, CorpusEr
 /// checkpoint as it is.
 ///
 /// # Errors
-/// When a step, the disk or the picture fails. A diverged loss leaves the weights of before in the last checkpoint.
+/// When a step, the disk or the picture fails. No checkpoint holds a weight that is no number.
 pub fn run(
     trainer: &mut Trainer<'_>,
     folder: &Path,

@@ -47,6 +47,9 @@ pub struct TrainOptions {
     pub eval_batches: usize,
 }
 
+/// Most tokens of one step: its batches are in memory at once.
+pub const MOST_TOKENS: usize = 1 << 28;
+
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepReport {
@@ -83,6 +86,11 @@ pub enum TrainError {
     #[error("the loss of step {step} is `{loss}`: the learning rate may be too high, `{learning_rate:.3e}`")]
     Diverged { step: u64, loss: f64, learning_rate: f64 },
     #[error(
+        "the validation loss after step {step} is `{loss}`: the learning rate may be too high, \
+         `{learning_rate:.3e}`"
+    )]
+    Validation { step: u64, loss: f64, learning_rate: f64 },
+    #[error(
         "the gradient's norm in step {step} is `{gradient_norm}`: the learning rate may be too high, \
          `{learning_rate:.3e}`"
     )]
@@ -94,6 +102,7 @@ impl TrainOptions {
     ///
     /// # Errors
     /// The first option at fault.
+    #[allow(clippy::cast_possible_truncation)]
     pub fn check(&self, shape: &Shape) -> Result<(), TrainError> {
         let wrong = |name, allowed: &str, found: &dyn std::fmt::Display| {
             Err(TrainError::Option { name, allowed: allowed.to_owned(), found: found.to_string() })
@@ -113,16 +122,24 @@ impl TrainOptions {
         if self.batch.checked_mul(self.length).is_none_or(|rows| i32::try_from(rows).is_err()) {
             return wrong("batch", "such that batch x length is below 2^31", &self.batch);
         }
+        let tokens = (self.batch * self.length).checked_mul(self.accumulate);
+        if tokens.is_none_or(|tokens| tokens > MOST_TOKENS) {
+            let allowed = format!("such that batch x length x accumulate is at most {MOST_TOKENS}");
+            return wrong("accumulate", &allowed, &self.accumulate);
+        }
         if self.steps == 0 {
             return wrong("steps", "at least 1", &self.steps);
         }
         if self.warmup >= self.steps {
             return wrong("warmup", &format!("below `steps`, {}", self.steps), &self.warmup);
         }
-        let numbers = [("weight-decay", self.weight_decay), ("clip", self.clip)];
+        let numbers =
+            [("learning-rate", self.learning_rate), ("weight-decay", self.weight_decay), ("clip", self.clip)];
         for (name, found) in numbers {
-            if !(found.is_finite() && found >= 0.0) {
-                return wrong(name, "a number from 0 up", &found);
+            // They end up as fp32, where tiny ones would be 0 and huge ones infinite.
+            let vanishes = found != 0.0 && found as f32 == 0.0;
+            if !((found as f32).is_finite() && found >= 0.0) || vanishes {
+                return wrong(name, "a number from 0 up that fp32 can hold", &found);
             }
         }
         Ok(self.schedule().check()?)
@@ -271,7 +288,7 @@ impl<'a> Trainer<'a> {
     /// One step: `accumulate` micro-batches whose sum is the gradient of one large batch, then the update.
     ///
     /// # Errors
-    /// When data or device fail, or loss or gradient are no longer numbers: the trainer is then of no more use.
+    /// When data or device fail, or loss or gradient are no longer numbers; the weights are those of before then.
     #[allow(clippy::cast_possible_truncation)]
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
         let batches = (0..self.options.accumulate).map(|_| self.loader.take());
@@ -295,11 +312,18 @@ impl<'a> Trainer<'a> {
             let buffer = find(self.executor, self.training, name)?;
             self.executor.write(self.training, buffer, values)?;
         }
-        self.executor.run_phase(self.training, Phase::Update, MicroStep::First)?;
-        let gradient_norm = self.scalar(find(self.executor, self.training, "gradient_norm")?)?;
+        // The norm comes first: a gradient that is no number must not reach the weights.
+        let norm = find(self.executor, self.training, "gradient_norm")?;
+        let update = self.executor.plan(self.training).phase(Phase::Update);
+        let steps = &self.executor.plan(self.training).steps[update.clone()];
+        let n_for_norm = steps.iter().position(|step| step.writes.iter().any(|write| write.buffer == norm));
+        let rest = update.start + n_for_norm.map_or(0, |index| index + 1);
+        self.executor.run(self.training, update.start..rest, MicroStep::First)?;
+        let gradient_norm = self.scalar(norm)?;
         if !gradient_norm.is_finite() {
             return Err(TrainError::Gradient { step: self.step + 1, gradient_norm, learning_rate });
         }
+        self.executor.run(self.training, rest..update.end, MicroStep::First)?;
         self.step += 1;
         self.tokens += batches.iter().map(|batch| batch.tokens.len() as u64).sum::<u64>();
         Ok(StepReport { step: self.step, tokens: self.tokens, loss, gradient_norm, learning_rate })
@@ -308,7 +332,7 @@ impl<'a> Trainer<'a> {
     /// The mean loss over the validation cover, nats per token. It changes nothing that training depends on.
     ///
     /// # Errors
-    /// When data or device fail.
+    /// When data or device fail, or the loss is no number.
     pub fn evaluate(&mut self) -> Result<f64, TrainError> {
         let n_targets = self.cover.n_targets();
         let mut loss = 0.0;
@@ -319,13 +343,17 @@ impl<'a> Trainer<'a> {
             let read = self.executor.read(self.evaluation, self.evaluation_slots.loss)?;
             loss += f64::from(read[0]);
         }
+        if !loss.is_finite() {
+            let learning_rate = self.schedule.learning_rate(self.step.saturating_sub(1));
+            return Err(TrainError::Validation { step: self.step, loss, learning_rate });
+        }
         Ok(loss)
     }
 
     /// Saves a checkpoint in the folder of the run. `options` is kept as it is, for whoever resumes.
     ///
     /// # Errors
-    /// When the device or the disk fails; an earlier checkpoint is left whole.
+    /// When the device or the disk fails, or a weight is no number; an earlier checkpoint is left whole.
     pub fn save(&self, run: &Path, options: &serde_json::Value) -> Result<PathBuf, TrainError> {
         let progress = Progress {
             program: concat!("kernwright ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -341,7 +369,11 @@ impl<'a> Trainer<'a> {
         let tensors = weights::tensors(self.shape);
         let (executor, plan) = (&*self.executor, self.training);
         Ok(checkpoint::save(run, &progress, &tensors, &mut |kind, name, out| {
-            out.copy_from_slice(&weights::read(executor, plan, kind, name)?);
+            let values = weights::read(executor, plan, kind, name)?;
+            if !values.iter().all(|value| value.is_finite()) {
+                return Err("it holds values that are no numbers: the learning rate may be too high".into());
+            }
+            out.copy_from_slice(&values);
             Ok(())
         })?)
     }

@@ -47,7 +47,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// Threads of the CPU [default: all cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     threads: Option<u16>,
 }
 

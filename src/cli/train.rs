@@ -56,15 +56,21 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "RUN", num_args = 0..=1)]
     resume: Option<Option<PathBuf>>,
     /// Threads of the CPU; the result is the same for any number [default: all cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     threads: Option<u16>,
 }
 
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
-    let stop = watch_signals()?;
     if cfg!(debug_assertions) {
         terminal::note("note: this is a debug build, up to a hundred times slower than one with --release");
+    }
+    if let (Some(Some(run)), Some(out)) = (&arguments.resume, &arguments.out) {
+        let (run, out) = (run.display(), out.display());
+        return Err(format!(
+            "a resumed run stays in its folder: give --resume {run} or --out {out}, not both"
+        )
+        .into());
     }
     let resumed = match &arguments.resume {
         Some(run) => Some(folder::resumed(run.as_deref().or(arguments.out.as_deref()))?),
@@ -85,7 +91,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let bigram = run::bigram_loss(&trainer, &split)?;
     terminal::line(&format!("bigram baseline: {bigram:.4} nats per token, on what validation measures"))?;
     let destination = match resumed {
-        Some((folder, _)) => Destination { folder },
+        Some((folder, _)) => Destination::of(folder)?,
         None => Destination::create(arguments.out.as_deref(), &model.name)?,
     };
     let rhythm = Rhythm {
@@ -95,13 +101,18 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         n_kept: 2,
     };
     let options = serde_json::to_value(&settings)?;
+    // Until here a signal simply ends the program: there is nothing to save.
+    let stop = watch_signals()?;
     let mut bar = Bar::new(trainer.step_number(), settings.train.steps, &stop, environment.no_color);
     let outcome =
         run::run(&mut trainer, &destination.folder, rhythm, &options, &model.name, Some(bigram), &mut bar);
     bar.finish();
-    let summary = outcome.inspect_err(|_| destination.say_what_is_left())?;
+    let summary = outcome.inspect_err(|error| destination.say_what_is_left(error.is_divergence()))?;
     if !summary.stopped && settings.data.is_bytes {
-        sample(&mut trainer, &model.shape, &plan_options, &split, settings.train.seed)?;
+        let sampled = sample(&mut trainer, &model.shape, &plan_options, &split, settings.train.seed, &stop);
+        if let Err(error) = sampled {
+            terminal::note(&format!("no sample: {error}"));
+        }
     }
     report(&summary, bigram, &destination.folder)?;
     Ok(match stop.load(Ordering::Relaxed) {
@@ -200,6 +211,7 @@ fn sample(
     plan_options: &PlanOptions,
     split: &Split,
     seed: u64,
+    stop: &AtomicUsize,
 ) -> Result<(), Box<dyn Error>> {
     if !shape.attention.causal {
         return Ok(());
@@ -214,7 +226,9 @@ fn sample(
     }
     let n_given = tokens.len();
     let mut generator = Generator::new(shape, plan_options)?;
-    generator.generate(trainer.executor(), &mut tokens, 256, sampling, &mut random, &mut |_| true)?;
+    generator.generate(trainer.executor(), &mut tokens, 256, sampling, &mut random, &mut |_| {
+        stop.load(Ordering::Relaxed) == 0
+    })?;
     let (given, made) = tokens.split_at(n_given);
     let text = |tokens: &[i32]| {
         let text = String::from_utf8_lossy(&generate::bytes(tokens)).into_owned();

@@ -62,7 +62,7 @@ pub fn compile_all(
         report
     };
     let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(n_threads)
+        .num_threads(n_threads.min(sources.len().max(1)))
         .stack_size(STACK_BYTES)
         .thread_name(|index| format!("compile-{index}"))
         .build();

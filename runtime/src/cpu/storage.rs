@@ -54,10 +54,17 @@ fn about(buffer: &Buffer) -> String {
     format!("{} of {}", shape.join("x"), buffer.dtype.name())
 }
 
-fn grow(arena: &mut Vec<f32>, words: usize) -> Result<(), ExecutorError> {
-    let more = words.saturating_sub(arena.len());
-    arena.try_reserve_exact(more).map_err(|_| ExecutorError::Memory { needed: words.saturating_mul(4) })?;
-    arena.resize(arena.len() + more, 0.0);
+/// Makes both arenas at least so long; room for both is there before either is touched.
+fn grow(arenas: [(&mut Vec<f32>, usize); 2]) -> Result<(), ExecutorError> {
+    let needed = arenas.iter().fold(0, |sum: usize, (_, words)| sum.saturating_add(words.saturating_mul(4)));
+    let [first, second] = arenas;
+    for (arena, words) in [(&mut *first.0, first.1), (&mut *second.0, second.1)] {
+        let more = words.saturating_sub(arena.len());
+        arena.try_reserve_exact(more).map_err(|_| ExecutorError::Memory { needed })?;
+    }
+    for (arena, words) in [first, second] {
+        arena.resize(words.max(arena.len()), 0.0);
+    }
     Ok(())
 }
 
@@ -105,8 +112,8 @@ impl Storage {
                 places.push(words.map(|words| Place { arena: Arena::Transient, words }));
             }
         }
-        grow(&mut self.persistent, new)?;
-        grow(&mut self.transient, plan.arena_bytes.saturating_sub(plan.persistent_bytes).div_ceil(4))?;
+        let transient = plan.arena_bytes.saturating_sub(plan.persistent_bytes).div_ceil(4);
+        grow([(&mut self.persistent, new), (&mut self.transient, transient)])?;
         self.rooms.extend(added);
         Ok(Loaded { plan, places })
     }

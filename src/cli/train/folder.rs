@@ -3,7 +3,7 @@
 use crate::terminal;
 use kernwright_model::checkpoint::{self, Checkpoint};
 use std::error::Error;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -14,9 +14,26 @@ const RUNS: &str = "runs";
 /// The folder of a run.
 pub(super) struct Destination {
     pub(super) folder: PathBuf,
+    /// Held while the run goes on; the system lets go of it however the program ends.
+    _lock: File,
 }
 
+/// The file that is locked while a program trains in a folder.
+const LOCK: &str = "lock";
+
 impl Destination {
+    /// A folder that is there, for this program alone.
+    pub(super) fn of(folder: PathBuf) -> Result<Self, Box<dyn Error>> {
+        let shown = folder.display();
+        let unwritable = |error| format!("cannot write in `{shown}`: {error}");
+        let lock = File::options().append(true).create(true).open(folder.join(LOCK)).map_err(unwritable)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { folder, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(format!("another program is training in `{shown}`").into()),
+            Err(TryLockError::Error(error)) => Err(unwritable(error).into()),
+        }
+    }
+
     /// Makes the folder: `out`, which must not exist or be empty; or the first free name below `runs`.
     pub(super) fn create(out: Option<&Path>, model: &str) -> Result<Self, Box<dyn Error>> {
         let make = |folder: &Path| {
@@ -32,14 +49,14 @@ impl Destination {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                     Err(unwritable(folder, error).into())
                 }
-                _ => Ok(Self { folder: folder.to_owned() }),
+                _ => Self::of(folder.to_owned()),
             };
         }
         for number in 1.. {
             let name = if number == 1 { model.to_owned() } else { format!("{model}-{number}") };
             let folder = Path::new(RUNS).join(name);
             match make(&folder) {
-                Ok(()) => return Ok(Self { folder }),
+                Ok(()) => return Self::of(folder),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && Path::new(RUNS).is_dir() => {}
                 Err(error) => return Err(unwritable(&folder, error).into()),
             }
@@ -48,12 +65,13 @@ impl Destination {
     }
 
     /// After a failure: is there anything to go on from?
-    pub(super) fn say_what_is_left(&self) {
+    pub(super) fn say_what_is_left(&self, diverged: bool) {
         if let Ok(Some(latest)) = checkpoint::latest(&self.folder) {
             let (step, folder) = (latest.checkpoint.manifest.progress.step, self.folder.display());
+            let lower = if diverged { " --learning-rate LOWER" } else { "" };
             let program = crate::cli::program();
             terminal::note(&format!(
-                "the checkpoint of step {step} is whole: {program} train --resume {folder}"
+                "the checkpoint of step {step} is whole: {program} train --resume {folder}{lower}"
             ));
         }
     }
