@@ -113,6 +113,24 @@ mod tests {
     }
 
     #[test]
+    fn the_draw_walks_the_chosen_in_the_order_of_tokens_whatever_top_k_left_out() {
+        // The same weights among ever so many tokens that are never chosen: the same draws choose the same.
+        let logits: Vec<f32> = (0..200).map(|token| ((token * 37) % 101) as f32 / 50.0).collect();
+        for k in [2, 7, 40, 120] {
+            let mut falling: Vec<usize> = (0..logits.len()).collect();
+            falling.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+            let mut rest = logits.clone();
+            falling[k..].iter().for_each(|token| rest[*token] = NONE);
+            for seed in 0..50 {
+                let choose = |top_k, logits: &[f32]| {
+                    Sampling { temperature: 1.0, top_k }.choose(logits, &mut Random::new(seed)).unwrap()
+                };
+                assert_eq!(choose(Some(k), &logits), choose(None, &rest), "top {k}, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
     fn extreme_logits_do_not_overflow() {
         let sampling = Sampling { temperature: 1e-3, top_k: None };
         assert_eq!(sampling.choose(&[f32::MIN, f32::MAX, 0.0], &mut Random::new(1)), Ok(1));
