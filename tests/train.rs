@@ -67,11 +67,18 @@ fn micro_batches_are_one_large_batch() {
 #[test]
 fn training_learns_and_says_so() {
     let program = Program::new();
-    let said = program.ok("train --batch 4 --length 64 --steps 60 --eval-every 30 --eval-batches 4");
+    let said = program.ok("train --batch 8 --length 128 --steps 150 --eval-every 0 --eval-batches 16");
     let losses = losses(&program, "runs/tiny");
-    assert!(losses[0] > 5.0 && losses[59] < 3.6, "from {} to {}", losses[0], losses[59]);
+    assert!(losses[0] > 5.0 && losses[149] < 2.5, "from {} to {}", losses[0], losses[149]);
+    let after = |text: &str| {
+        let rest = said.rsplit_once(text).unwrap_or_else(|| panic!("{text:?} in {said}")).1.trim_start();
+        let number: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+        number.parse::<f64>().expect("a number")
+    };
+    let (validation, bigram) = (after("validation "), after("(bigram "));
+    assert!(validation < bigram, "validation {validation}, bigram {bigram}");
     for part in
-        ["bigram baseline", ">>>", "checkpoint: runs/tiny/step-000060", "in fp32 (the shape says bf16)"]
+        ["bigram baseline", ">>>", "checkpoint: runs/tiny/step-000150", "in fp32 (the shape says bf16)"]
     {
         assert!(said.contains(part), "{part:?} in {said}");
     }

@@ -35,6 +35,8 @@ pub enum GenerateError {
 pub struct Generator<'a> {
     shape: &'a Shape,
     options: PlanOptions,
+    /// Most tokens it looks back on.
+    window: usize,
     /// (length, plan), as they were needed.
     plans: Vec<(usize, PlanId)>,
 }
@@ -48,7 +50,12 @@ impl<'a> Generator<'a> {
         if !shape.attention.causal {
             return Err(GenerateError::Full);
         }
-        Ok(Self { shape, options: options.clone(), plans: Vec::new() })
+        Ok(Self { shape, options: options.clone(), window: shape.context, plans: Vec::new() })
+    }
+
+    /// Looks back on `window` tokens at most: the length it was trained on, beyond which it knows no positions.
+    pub fn look_back(&mut self, window: usize) {
+        self.window = window.clamp(1, self.shape.context);
     }
 
     /// The plan for `n` tokens, and its length.
@@ -70,7 +77,7 @@ impl<'a> Generator<'a> {
     /// # Errors
     /// When there is no token, a token is out of range, or a device fails.
     pub fn logits(&mut self, executor: &mut dyn Executor, tokens: &[i32]) -> Result<Vec<f32>, GenerateError> {
-        let seen = &tokens[tokens.len().saturating_sub(self.shape.context)..];
+        let seen = &tokens[tokens.len().saturating_sub(self.window)..];
         if seen.is_empty() {
             return Err(GenerateError::Empty);
         }

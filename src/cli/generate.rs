@@ -100,6 +100,10 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     let options = PlanOptions { precision: Some(Dtype::Fp32), ..PlanOptions::default() };
     let mut executor = Cpu::new(arguments.threads.map(usize::from))?;
     let mut generator = Generator::new(&shape, &options)?;
+    let trained = progress.options.pointer("/train/length").and_then(serde_json::Value::as_u64);
+    if let Some(length) = trained.and_then(|length| usize::try_from(length).ok()) {
+        generator.look_back(length);
+    }
     let (_, plan) = generator.plan(&mut executor, tokens.len())?;
     weights::load(&mut executor, plan, &shape, &checkpoint)?;
     executor.run_phase(plan, Phase::Prepare, MicroStep::First)?;

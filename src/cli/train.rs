@@ -226,6 +226,7 @@ fn sample(
     }
     let n_given = tokens.len();
     let mut generator = Generator::new(shape, plan_options)?;
+    generator.look_back(trainer.options().length);
     generator.generate(trainer.executor(), &mut tokens, 256, sampling, &mut random, &mut |_| {
         stop.load(Ordering::Relaxed) == 0
     })?;
