@@ -36,11 +36,14 @@ fn copies_of(file: &Path, target_dir: &Path, package: &str, overriding: Option<&
     let text = fs::read_to_string(file).unwrap_or_default();
     let Ok(syntax) = syn::parse_file(&text) else { return Vec::new() };
     let mut copies = Vec::new();
+    let mut names = Vec::new();
     for model in models(syntax.items) {
         let (declaration, _) = tokens::read(&model);
+        let nth = names.iter().filter(|name| **name == declaration.name).count();
+        names.push(declaration.name.clone());
         let Ok((shape, all)) = declared(&declaration, overriding) else { continue };
         let source = file.to_string_lossy().replace('\\', "/");
-        let owner = Owner { package: package.to_owned(), model: declaration.name, source };
+        let owner = Owner { package: package.to_owned(), model: declaration.name, source, nth };
         copies.extend(write(target_dir, &owner, &shape, &all).unwrap_or_default());
     }
     // Cargo runs the script again if a file is newer than its last run, and these were just written.
@@ -122,6 +125,18 @@ mod tests {
         }
         assert_eq!(copies_of(&file, &folder.0, "brain", None), copies);
         assert!(copies.iter().all(|copy| copy.exists()));
+    }
+
+    #[test]
+    fn models_of_one_name_in_two_modules_keep_their_copies() {
+        let folder = Folder::new("build-twins");
+        let file = folder.0.join("main.rs");
+        let model = SOURCE.split("#[derive(Clone)]").next().unwrap_or_default();
+        let other = model.replace("inner", "outer").replace("layers = 5", "layers = 2");
+        fs::write(&file, format!("{model}{other}")).expect("the folder is ours");
+        let copies = copies_of(&file, &folder.0, "brain", None);
+        assert!(copies.iter().all(|copy| copy.exists()));
+        assert_eq!(copies_of(&file, &folder.0, "brain", None), copies);
     }
 
     #[test]

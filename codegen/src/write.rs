@@ -21,6 +21,16 @@ pub struct Owner {
     pub model: String,
     /// The file that declares it, relative to its package: two files may have a struct of one name.
     pub source: String,
+    /// Which of the structs of that name in that file, from 0: two modules may each have one.
+    #[serde(default)]
+    pub nth: usize,
+}
+
+impl Owner {
+    /// Is `other` an earlier struct of the same name in the same file?
+    fn follows(&self, other: &Self) -> bool {
+        other.nth < self.nth && *self == Self { nth: self.nth, ..other.clone() }
+    }
 }
 
 /// What lies in the manifest of a folder.
@@ -75,9 +85,11 @@ pub fn write(target_dir: &Path, owner: &Owner, shape: &Shape, all: &[Generated])
             fs::remove_file(path)?;
         }
         if let Some(first) = kernels.first() {
+            // Two of one Shape share a folder. It stays the first one's, or each build would write both names.
+            let first_owner = owner_of(&folder).filter(|other| owner.follows(other));
             let manifest = Manifest {
                 generator: concat!("kernwright ", env!("CARGO_PKG_VERSION")),
-                owner,
+                owner: first_owner.as_ref().unwrap_or(owner),
                 arch: first.arch.name,
                 shape: shape_text.lines().collect(),
                 kernels: kernels.iter().map(|one| kernel(&one.kernel, &one.spec)).collect(),
@@ -116,8 +128,7 @@ fn remove_stale(package: &Path, owner: &Owner, is_current: impl Fn(&Path) -> boo
             continue;
         }
         for folder in folders_in(&model)?.into_iter().filter(|folder| !is_current(folder)) {
-            let text = fs::read_to_string(folder.join(MANIFEST)).unwrap_or_default();
-            if !serde_json::from_str::<Owned>(&text).is_ok_and(|owned| owned.owner == *owner) {
+            if owner_of(&folder).as_ref() != Some(owner) {
                 continue;
             }
             for path in sources_in(&folder)? {
@@ -130,6 +141,12 @@ fn remove_stale(package: &Path, owner: &Owner, is_current: impl Fn(&Path) -> boo
         let _ = fs::remove_dir(&model);
     }
     Ok(())
+}
+
+/// Whose folder it is, if its manifest can be read.
+fn owner_of(folder: &Path) -> Option<Owner> {
+    let text = fs::read_to_string(folder.join(MANIFEST)).ok()?;
+    serde_json::from_str::<Owned>(&text).ok().map(|owned| owned.owner)
 }
 
 fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {

@@ -3,7 +3,6 @@
 //! In: a struct with attributes. Out: the constants of `kernwright::Model`, and copies of the generated kernels below
 //! target/. Must not know field names: the Shape knows them.
 
-use kernwright_codegen::declaration::Declaration;
 use kernwright_codegen::generate::{Generated, declared};
 use kernwright_codegen::target_dir::Whereabouts;
 use kernwright_codegen::tokens;
@@ -11,8 +10,10 @@ use kernwright_codegen::write::{Owner, write};
 use kernwright_plan::shape::Shape;
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
+use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use syn::{DeriveInput, parse_macro_input};
 
 /// Declares a model; the attributes are described in `docs/attribute.md`.
@@ -20,10 +21,11 @@ use syn::{DeriveInput, parse_macro_input};
 pub fn derive_transformer(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     let (declaration, places) = tokens::read(&input);
+    let owner = owner(&declaration.name, input.ident.span());
     let overriding = env::var("KERNWRIGHT_TARGETS").ok();
     let expanded = match declared(&declaration, overriding.as_deref()) {
         Ok((shape, all)) => {
-            write_copies(&declaration, &shape, &all, input.ident.span());
+            write_copies(&owner, &shape, &all);
             model(&input, &declaration.name, &shape.text(), &all)
         }
         Err(problems) => {
@@ -64,14 +66,29 @@ fn model(input: &DeriveInput, name: &str, shape: &str, all: &[Generated]) -> Tok
 }
 
 /// Copies to read. A failure is nobody's error: the text that counts is in the constants.
-fn write_copies(declaration: &Declaration, shape: &Shape, all: &[Generated], at: Span) {
+fn write_copies(owner: &Owner, shape: &Shape, all: &[Generated]) {
     let is_editor = env::current_exe().is_ok_and(|exe| exe.to_string_lossy().contains("rust-analyzer"));
     let target_dir = Whereabouts::of_this_process().target_dir();
-    let (false, Some(target_dir), Ok(package)) = (is_editor, target_dir, env::var("CARGO_PKG_NAME")) else {
-        return;
-    };
-    let owner = Owner { package, model: declaration.name.clone(), source: source_of(at) };
-    let _ = write(&target_dir, &owner, shape, all);
+    if let (false, false, Some(target_dir)) = (is_editor, owner.package.is_empty(), target_dir) {
+        let _ = write(&target_dir, owner, shape, all);
+    }
+}
+
+fn owner(model: &str, at: Span) -> Owner {
+    let source = source_of(at);
+    let nth = nth(model, &source);
+    Owner { package: env::var("CARGO_PKG_NAME").unwrap_or_default(), model: model.to_owned(), source, nth }
+}
+
+/// How many structs of this name in this file the compiler has shown us before. It shows them in the order of the file
+/// and says of none in which module it lies, so only a memory of the whole process tells two of one name apart.
+fn nth(model: &str, source: &str) -> usize {
+    static SEEN: Mutex<BTreeMap<(String, String), usize>> = Mutex::new(BTreeMap::new());
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = seen.entry((model.to_owned(), source.to_owned())).or_default();
+    let nth = *next;
+    *next += 1;
+    nth
 }
 
 /// The file of a span, relative to its package, as a build script would name it.

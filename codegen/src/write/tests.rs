@@ -41,7 +41,7 @@ impl Drop for Folder {
 }
 
 fn owner(source: &str) -> Owner {
-    Owner { package: "brain".into(), model: "Brain".into(), source: source.into() }
+    Owner { package: "brain".into(), model: "Brain".into(), source: source.into(), nth: 0 }
 }
 
 fn shape(layers: usize) -> Shape {
@@ -142,6 +142,37 @@ fn what_is_no_longer_generated_is_removed() {
     write(&mine, 3, &[generated(sm_80, 64)]);
     assert_eq!(folder.files(), with_others(&[names(3).as_slice(), &[notes]].concat()));
     assert!(!folder.0.join(folder_of(&shape(2), "sm_86")).exists());
+}
+
+/// Files with their times.
+fn times(folder: &Folder) -> Vec<(String, SystemTime)> {
+    let time = |file: &String| fs::metadata(folder.0.join(file)).and_then(|data| data.modified());
+    folder.files().into_iter().map(|file| (file.clone(), time(&file).expect("it was written"))).collect()
+}
+
+#[test]
+fn structs_of_one_name_in_one_file_leave_each_other_alone() {
+    for (name, layers) in [("two-shapes", 3), ("one-shape", 2)] {
+        let folder = Folder::new(name);
+        let first = owner("src/main.rs");
+        let second = Owner { nth: 1, ..first.clone() };
+        let build = |layers| {
+            for (owner, layers) in [(&first, 2), (&second, layers)] {
+                let all = [generated(&arch::ALL[0], 64)];
+                write(&folder.0, owner, &shape(layers), &all).expect("it can be written");
+            }
+        };
+        build(layers);
+        let before = times(&folder);
+        std::thread::sleep(Duration::from_millis(20));
+        build(layers);
+        assert_eq!(times(&folder), before, "{name}: an unchanged build touches nothing");
+        // The second changes: what it had goes, what the first has stays.
+        build(5);
+        let files = folder.files();
+        let lie = |layers| files.iter().any(|file| file.starts_with(&folder_of(&shape(layers), "sm_80")));
+        assert_eq!((lie(2), lie(3), lie(5)), (true, false, true), "{name}: {files:?}");
+    }
 }
 
 #[test]
