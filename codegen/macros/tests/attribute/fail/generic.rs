@@ -7,7 +7,10 @@ struct Brain<T: Copy, const LAYERS: usize> {
     inner: T,
 }
 
-fn main() {}
+fn main() {
+    // Nothing more is said of its use.
+    let _ = Brain::<u8, 2>::SHAPE;
+}
 
 extern crate self as kernwright;
 #[path = "../support/facade.rs"]
