@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use kernwright_plan::arch;
     use kernwright_plan::ops::activation::ActivationKind;
-    use kernwright_plan::shape::{FIELDS, Kind};
+    use kernwright_plan::shape::{FIELDS, Kind, PLANNED};
 
     #[test]
     fn every_field_lies_in_a_known_section() {
@@ -99,6 +99,31 @@ mod tests {
         for section in SECTIONS {
             assert!(!rows_of(section).is_empty());
         }
+    }
+
+    #[test]
+    fn the_documentation_has_what_is_planned() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/attribute.md");
+        let Ok(text) = std::fs::read_to_string(path) else {
+            return; // Packaged without the repository.
+        };
+        let quoted =
+            |cell: &'_ str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+        let mut documented = Vec::new();
+        for section in text.split("\n### `#[").skip(1) {
+            let name = section.split('(').next().unwrap_or_default();
+            for line in section.lines().filter(|line| name != "target" && line.ends_with("| not yet |")) {
+                let cells: Vec<_> = line.split('|').collect();
+                for path in quoted(cells[1]).iter().map(|key| format!("{name}.{key}")) {
+                    if FIELDS.iter().any(|row| row.path == path) {
+                        documented.extend(quoted(cells[2]).iter().map(|word| format!("{path} = {word}")));
+                    } else {
+                        documented.push(path);
+                    }
+                }
+            }
+        }
+        assert_eq!(documented, PLANNED);
     }
 
     #[test]

@@ -100,11 +100,49 @@ pub const FIELDS: &[FieldRow] = &[
     row("feed_forward.d_ff", count(8, 1 << 18, 8), None, "width of the hidden layer"),
 ];
 
-impl FieldRow {
-    /// What the field allows, for messages and documentation: "a whole number from 1 to 1024".
+/// Fields, and words of fields there are, whose names are settled and whose meaning is not built yet.
+pub const PLANNED: &[&str] = &[
+    "model.precision = fp16",
+    "model.residual",
+    "model.norm.weight",
+    "model.norm.placement",
+    "model.norm.embedding",
+    "model.biases = head",
+    "model.pattern",
+    "model.parallel",
+    "model.embedding_scale",
+    "model.residual_scale",
+    "model.logits_scale",
+    "model.softcap",
+    "model.crate",
+    "attention.rope.fraction",
+    "attention.rope.scaling",
+    "attention.qk_norm = whole",
+    "attention.qk_norm = head",
+    "attention.qk_norm.order",
+    "attention.window",
+    "attention.softcap",
+    "attention.scale",
+    "attention.local",
+    "attention.global",
+    "feed_forward.geglu",
+    "feed_forward.relu2",
+    "feed_forward.relu",
+    "feed_forward.experts",
+    "feed_forward.active",
+];
+
+/// The planned field that `path` names, or a setting of.
+pub(super) fn planned(path: &str) -> Option<&'static str> {
+    let is_it = |rest: &str| rest.is_empty() || rest.starts_with('.');
+    PLANNED.iter().copied().find(|planned| path.strip_prefix(planned).is_some_and(is_it))
+}
+
+impl Kind {
+    /// What is allowed, for messages and documentation: "a whole number from 1 to 1024".
     #[must_use]
     pub fn allowed(&self) -> String {
-        match self.kind {
+        match self {
             Kind::Count { least, greatest, multiple: 1 } => {
                 format!("a whole number from {least} to {greatest}")
             }
@@ -116,6 +154,14 @@ impl FieldRow {
                 format!("one of {}", words.join(", "))
             }
         }
+    }
+}
+
+impl FieldRow {
+    /// What the field allows: as its kind.
+    #[must_use]
+    pub fn allowed(&self) -> String {
+        self.kind.allowed()
     }
 
     /// The last part of the path: `eps` of `model.norm.eps`.

@@ -9,7 +9,7 @@ mod parse;
 pub mod presets;
 mod suggestion;
 
-pub use fields::{FIELDS, FieldRow, Kind, SECTIONS};
+pub use fields::{FIELDS, FieldRow, Kind, PLANNED, SECTIONS};
 pub use parameters::{Initial, Parameter};
 pub use parse::{parse, parse_text};
 

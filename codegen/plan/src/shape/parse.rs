@@ -3,7 +3,7 @@
 //! Every value goes through the table in `fields`; relations between fields are checked afterwards, on whatever
 //! could be read, so that one mistake does not hide another.
 
-use super::fields::{FIELDS, FieldRow, Kind, all_paths};
+use super::fields::{FIELDS, FieldRow, Kind, PLANNED, all_paths, planned};
 use super::suggestion::{key, meant, unknown};
 use super::{Attention, Biases, FeedForward, Norm, Shape};
 use crate::arch::{self, Arch};
@@ -63,7 +63,12 @@ impl Reader<'_> {
         let known = all_paths();
         let fields = self.fields;
         for (index, field) in fields.iter().enumerate() {
-            if !known.contains(&field.path) {
+            if let Some(planned) = planned(&field.path) {
+                // Its settings need no line of their own.
+                if planned == field.path || self.find(planned).is_none() {
+                    self.problem(Some(field.at), format!("`{}` is not supported yet", key(planned)));
+                }
+            } else if !known.contains(&field.path) {
                 self.misspelt.extend(meant(&field.path, &known));
                 self.problem(Some(field.at), unknown(&field.path, &known));
             } else if fields[..index].iter().any(|earlier| earlier.path == field.path) {
@@ -76,12 +81,15 @@ impl Reader<'_> {
         FIELDS.iter().find(|row| row.path == path).unwrap_or(&FIELDS[0])
     }
 
-    fn wrong(&mut self, field: &Field, row: &FieldRow) {
+    fn wrong(&mut self, field: &Field, key: &str, allowed: &str) {
         let found = match &field.value {
             Value::Flag => "found no value".to_owned(),
+            value if PLANNED.contains(&format!("{} = {value}", field.path).as_str()) => {
+                format!("and `{value}` is not supported yet")
+            }
             value => format!("found `{value}`"),
         };
-        self.problem(Some(field.value_at), format!("`{}` must be {}, {found}", row.key(), row.allowed()));
+        self.problem(Some(field.value_at), format!("`{key}` must be {allowed}, {found}"));
     }
 
     /// The section's own place, for a field that is missing in it; a missing section is one problem, not many.
@@ -115,9 +123,9 @@ impl Reader<'_> {
                 Ok(value) if (least..=greatest).contains(&value) && value % multiple == 0 => {
                     return Some(value);
                 }
-                _ => self.wrong(&field, row),
+                _ => self.wrong(&field, row.key(), &row.allowed()),
             },
-            _ => self.wrong(&field, row),
+            _ => self.wrong(&field, row.key(), &row.allowed()),
         }
         None
     }
@@ -135,7 +143,7 @@ impl Reader<'_> {
         if value > above && value <= most {
             return Some(value);
         }
-        self.wrong(&field, row);
+        self.wrong(&field, row.key(), &row.allowed());
         None
     }
 
@@ -145,10 +153,8 @@ impl Reader<'_> {
             Value::Flag => Some(true),
             Value::Word(word) if word == "true" => Some(true),
             Value::Word(word) if word == "false" => Some(false),
-            value => {
-                let message =
-                    format!("`{key}` must be a flag: named alone, or `= true` or `= false`, found `{value}`");
-                self.problem(Some(field.value_at), message);
+            _ => {
+                self.wrong(field, key, &Kind::Flag.allowed());
                 None
             }
         }
@@ -171,7 +177,7 @@ impl Reader<'_> {
         {
             return *value;
         }
-        self.wrong(&field, Self::row(path));
+        self.wrong(&field, key(path), &Self::row(path).allowed());
         default
     }
 

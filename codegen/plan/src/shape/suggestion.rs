@@ -28,7 +28,13 @@ pub(super) fn meant(path: &str, known: &[String]) -> Option<String> {
 pub(super) fn unknown(path: &str, known: &[String]) -> String {
     let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
     if parent == "target" {
-        return format!("`{name}` is not a known GPU: allowed are {}", arch::names());
+        // `sm_90` for `sm_90a`: the letter is easily forgotten, since GPUs are known by their number.
+        let is_letter = |rest: &str| rest.chars().all(char::is_alphabetic);
+        let meant = arch::ALL.iter().find(|arch| arch.name.strip_prefix(name).is_some_and(is_letter));
+        return match meant {
+            Some(arch) => format!("`{name}` is not a known GPU: did you mean `{}`?", arch.name),
+            None => format!("`{name}` is not a known GPU: allowed are {}", arch::names()),
+        };
     }
     let siblings = siblings(path, known);
     let list: Vec<_> = siblings.iter().map(|other| format!("`{other}`")).collect();
@@ -79,6 +85,8 @@ mod tests {
         let known = ["model.layers", "model.tied", "attention.rope.theta"].map(str::to_owned);
         assert!(unknown("model.layer", &known).ends_with("did you mean `layers`?"));
         assert!(unknown("model.experts", &known).ends_with("allowed are `layers`, `tied`"));
+        assert!(unknown("target.sm_90", &known).ends_with("did you mean `sm_90a`?"));
+        assert!(unknown("target.sm_9", &known).contains("allowed are"));
         assert!(unknown("model.tied.x", &known).contains("takes nothing in parentheses"));
         assert_eq!(meant("attention.rope.thetta", &known), Some("attention.rope.theta".to_owned()));
     }

@@ -101,6 +101,30 @@ fn causal_and_full_at_odds_are_one_problem_at_the_later() {
 }
 
 #[test]
+fn what_is_planned_is_told_from_what_is_unknown() {
+    for (lines, message) in [
+        ("attention.window = 64", "`window` is not supported yet"),
+        ("attention.local\nattention.local.window = 64", "`local` is not supported yet"),
+        ("attention.local.window = 64", "`local` is not supported yet"),
+        (
+            "attention.qk_norm = whole",
+            "`qk_norm` must be a flag: named alone, or `= true` or `= false`, and `whole` is not supported yet",
+        ),
+        (
+            "model.precision = fp16",
+            "`precision` must be one of `fp32`, `bf16`, and `fp16` is not supported yet",
+        ),
+        ("attention.windows = 64", "`windows` is not a field of `attention`"),
+    ] {
+        let path = lines.split(' ').next().unwrap_or_default();
+        let text = tiny(|line| (line.split(' ').next() != Some(path)).then(|| line.to_owned()));
+        let messages = messages(&format!("{text}{lines}\n"));
+        assert_eq!(messages.lines().count(), 1, "{messages}");
+        assert!(messages.contains(message), "{messages}");
+    }
+}
+
+#[test]
 fn a_missing_section_is_one_problem() {
     let messages = messages("model.vocab = 8\nmodel.d_model = 8\nmodel.layers = 1\n");
     assert_eq!(messages.lines().count(), 2, "{messages}");
