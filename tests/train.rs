@@ -279,7 +279,7 @@ fn bad_input_is_one_line_and_writes_nothing() {
         ("train --resume done --out x --steps 5", 1, "give --resume done or --out x, not both"),
         ("train --data /dev/zero --out x", 1, "/dev/zero"),
         ("train --threads 100000 --out x", 2, "100000"),
-        ("train --clip -1 --out x", 1, "`clip` must be a number from 0 up, found `-1`"),
+        ("train --clip -1 --out x", 1, "`clip` must be a number from 0 up that fp32 can hold, found `-1`"),
         ("train --warmup 500 --out x", 1, "`warmup` must be below `steps`, 500, found `500`"),
         ("train --resume x", 1, "no checkpoint in `x`"),
         ("train --resume --out x", 1, "no checkpoint in `x`"),
