@@ -92,3 +92,19 @@ fn a_model_that_sees_what_follows_is_refused() {
     let shape = parse_text(&format!("{}attention.full\n", SHAPES[1].1)).unwrap();
     assert!(matches!(Generator::new(&shape, &Options::default()), Err(GenerateError::Full)));
 }
+
+#[test]
+fn a_generator_told_to_look_back_less_sees_only_the_last_tokens() {
+    for (name, text) in SHAPES {
+        let shape = parse_text(text).unwrap();
+        let mut executor = loaded(&shape);
+        let tokens: Vec<i32> = (0..30).map(|i| i * 7 % 29).collect();
+        let mut generator = Generator::new(&shape, &Options::default()).unwrap();
+        let whole = generator.logits(&mut executor, &tokens).unwrap();
+        generator.look_back(11);
+        let found = generator.logits(&mut executor, &tokens).unwrap();
+        let right = expected(&mut executor, &shape, &tokens[19..]);
+        assert!(largest_difference(&found, &right) < 1e-5, "{name}: {found:?} {right:?}");
+        assert!(largest_difference(&found, &whole) > 1e-2, "{name}: the window must matter");
+    }
+}
