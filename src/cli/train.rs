@@ -72,11 +72,14 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         )
         .into());
     }
-    let resumed = match &arguments.resume {
-        Some(run) => Some(folder::resumed(run.as_deref().or(arguments.out.as_deref()))?),
-        None => None,
+    let (resumed, checkpoint) = match &arguments.resume {
+        Some(run) => {
+            let (destination, checkpoint) = folder::resumed(run.as_deref().or(arguments.out.as_deref()))?;
+            (Some(destination), Some(checkpoint))
+        }
+        None => (None, None),
     };
-    let checkpoint = resumed.as_ref().map(|(_, checkpoint)| checkpoint);
+    let checkpoint = checkpoint.as_ref();
     let model = choose_shape(&arguments.shape, declared, checkpoint)?;
     let mut settings = Settings::resolve(&arguments.settings, &model, checkpoint)?;
     settings.train.check(&model.shape)?;
@@ -91,7 +94,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let bigram = run::bigram_loss(&trainer, &split)?;
     terminal::line(&format!("bigram baseline: {bigram:.4} nats per token, on what validation measures"))?;
     let destination = match resumed {
-        Some((folder, _)) => Destination::of(folder)?,
+        Some(destination) => destination,
         None => Destination::create(arguments.out.as_deref(), &model.name)?,
     };
     let rhythm = Rhythm {

@@ -95,8 +95,9 @@ pub(super) fn check_new(folder: &Path) -> Result<(), Box<dyn Error>> {
     Err(format!("`{shown}` exists: give another --out, or go on with --resume {shown}").into())
 }
 
-/// The run to go on with and its newest whole checkpoint: in `run`, or in the newest folder below `runs`.
-pub(super) fn resumed(run: Option<&Path>) -> Result<(PathBuf, Checkpoint), Box<dyn Error>> {
+/// The run to go on with and its newest whole checkpoint: in `run`, or in the newest folder below `runs`. The folder is
+/// taken first: nobody else can add to the run between the reading of its checkpoint and the going on.
+pub(super) fn resumed(run: Option<&Path>) -> Result<(Destination, Checkpoint), Box<dyn Error>> {
     let folder = match run {
         Some(folder) => folder.to_owned(),
         None => newest().ok_or("there is no run to resume: `runs` has none, and --resume names none")?,
@@ -107,12 +108,16 @@ pub(super) fn resumed(run: Option<&Path>) -> Result<(PathBuf, Checkpoint), Box<d
         let shown = parent.display();
         return Err(format!("`{}` is a checkpoint: give its run, --resume {shown}", folder.display()).into());
     }
-    let latest = checkpoint::latest(&folder)?
-        .ok_or_else(|| format!("there is no checkpoint in `{}` to resume from", folder.display()))?;
+    let nothing = format!("there is no checkpoint in `{}` to resume from", folder.display());
+    if !folder.is_dir() {
+        return Err(nothing.into());
+    }
+    let destination = Destination::of(folder)?;
+    let latest = checkpoint::latest(&destination.folder)?.ok_or(nothing)?;
     for damaged in &latest.damaged {
         terminal::note(&format!("passed over a damaged checkpoint: {damaged}"));
     }
-    Ok((folder, latest.checkpoint))
+    Ok((destination, latest.checkpoint))
 }
 
 fn newest() -> Option<PathBuf> {
