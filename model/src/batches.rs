@@ -18,7 +18,7 @@ use crate::random::Random;
 use crate::split::Section;
 
 /// The target that counts for nothing: no loss and no gradient.
-pub const IGNORED: i32 = -100;
+pub use kernwright_plan::ops::head_loss::IGNORED;
 
 /// The input of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
