@@ -3,12 +3,17 @@
 //! In: a struct. Out: a [`Declaration`] and the tokens of each [`Place`], to point at mistakes. Must not know any
 //! field name: `name`, `name(...)`, `name = value` and `name = word(...)` are all there is.
 
+mod value;
+
 use crate::declaration::{Declaration, SECTIONS};
 use kernwright_plan::field::{Field, Place, Problem, Value};
-use proc_macro2::{Delimiter, Group, Ident, Literal, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt as _;
-use syn::{Attribute, Data, DeriveInput, Lit, Meta};
+use syn::{Attribute, Data, DeriveInput, Meta};
+
+/// Twice what any field needs: the reader calls itself, and a stack ends.
+const DEEPEST: usize = 8;
 
 /// The tokens of each place that was given out; the first are the struct's name.
 #[derive(Clone, Debug)]
@@ -149,7 +154,7 @@ impl Reader {
             [] => self.flag(&path, name),
             [TokenTree::Group(group), rest @ ..] if group.delimiter() == Delimiter::Parenthesis => {
                 self.flag(&path, name);
-                self.items(&path, group.stream());
+                self.settings(&path, group);
                 self.missing_comma(parent, rest);
             }
             [equals, rest @ ..] if is_punct(equals, '=') => self.assignment(parent, name, equals, rest),
@@ -162,6 +167,15 @@ impl Reader {
                     format!("expected `,`, `=` or `(...)` after `{name}`, found `{}`", start_of(other));
                 self.broken(&path, other, message);
             }
+        }
+    }
+
+    /// What stands in the brackets after a flag or a word.
+    fn settings(&mut self, path: &str, group: &Group) {
+        if path.matches('.').count() <= DEEPEST {
+            self.items(path, group.stream());
+        } else {
+            self.problem(group, format!("settings nest at most {DEEPEST} deep"));
         }
     }
 
@@ -184,7 +198,7 @@ impl Reader {
         if rest.is_empty() {
             return self.broken(&path, equals, format!("`{name}` has no value after `=`"));
         }
-        let whole = whole_value(rest);
+        let whole = value::whole(rest);
         let next_is_item = match &rest[whole..] {
             [TokenTree::Ident(_)] => whole > 0,
             [TokenTree::Ident(_), TokenTree::Group(_), ..] => whole > 0,
@@ -198,71 +212,20 @@ impl Reader {
             {
                 let (at, value_at) = (self.place(name), self.place(word));
                 self.field(&path, Value::Word(word.unraw().to_string()), at, value_at);
-                self.items(&path, group.stream());
+                self.settings(&path, group);
             }
-            _ => match read_value(value) {
+            _ => match value::read(value) {
                 Ok(read) => {
                     let (at, value_at) = (self.place(name), self.place(stream(value)));
                     self.field(&path, read, at, value_at);
                 }
-                Err(message) => self.broken(&path, stream(value), format!("`{name}` {message}")),
+                Err(value::NoValue { tokens, message }) => {
+                    self.broken(&path, tokens, format!("`{name}` {message}"));
+                }
             },
         }
         self.missing_comma(parent, after);
     }
-}
-
-/// How many of the first tokens are a value by themselves; 0 if they begin none.
-fn whole_value(tokens: &[TokenTree]) -> usize {
-    match tokens {
-        [TokenTree::Ident(_), TokenTree::Group(group), ..] if group.delimiter() == Delimiter::Parenthesis => {
-            2
-        }
-        [TokenTree::Literal(_) | TokenTree::Ident(_), ..] => 1,
-        [minus, TokenTree::Literal(_), ..] if is_punct(minus, '-') => 2,
-        [TokenTree::Group(group), ..] if group.delimiter() == Delimiter::Bracket => 1,
-        _ => 0,
-    }
-}
-
-/// The value of some tokens. A path keeps its text, as does what no field takes, such as a character.
-fn read_value(tokens: &[TokenTree]) -> Result<Value, String> {
-    match tokens {
-        [TokenTree::Literal(literal)] => read_literal(literal, false),
-        [minus, TokenTree::Literal(literal)] if is_punct(minus, '-') => read_literal(literal, true),
-        [TokenTree::Ident(word)] => Ok(Value::Word(word.unraw().to_string())),
-        [TokenTree::Group(group)] if group.delimiter() == Delimiter::Bracket => Ok(Value::Text(list(group))),
-        tokens if tokens.iter().all(|token| is_punct(token, ':') || matches!(token, TokenTree::Ident(_))) => {
-            Ok(Value::Text(tokens.iter().map(ToString::to_string).collect()))
-        }
-        _ => Err(format!("must be a literal or a word: nothing is evaluated, found `{}`", stream(tokens))),
-    }
-}
-
-fn read_literal(literal: &Literal, negative: bool) -> Result<Value, String> {
-    let sign = if negative { "-" } else { "" };
-    let suffixed = |digits: &str| Err(format!("takes no type suffix: write `{sign}{digits}`"));
-    match Lit::new(literal.clone()) {
-        Lit::Int(int) if !int.suffix().is_empty() => suffixed(int.base10_digits()),
-        Lit::Float(float) if !float.suffix().is_empty() => suffixed(float.base10_digits()),
-        Lit::Int(int) => match format!("{sign}{}", int.base10_digits()).parse() {
-            Ok(value) => Ok(Value::Int(value)),
-            Err(_) => Err(format!("is out of range: `{sign}{literal}` has too many digits")),
-        },
-        Lit::Float(float) => match format!("{sign}{}", float.base10_digits()).parse::<f64>() {
-            Ok(value) if value.is_finite() => Ok(Value::Float(value)),
-            _ => Err(format!("is out of range: `{sign}{literal}` is no 64-bit float")),
-        },
-        Lit::Str(text) if !negative => Ok(Value::Text(text.value())),
-        _ => Ok(Value::Text(format!("{sign}{literal}"))),
-    }
-}
-
-/// `[local, global]`, with the same spaces whoever printed it.
-fn list(group: &Group) -> String {
-    let tokens = without_invisible_groups(group.stream());
-    let items = tokens.split(|token| is_punct(token, ',')).map(|item| stream(item).to_string());
-    format!("[{}]", items.filter(|item| !item.is_empty()).collect::<Vec<_>>().join(", "))
 }
 
 fn stream(tokens: &[TokenTree]) -> TokenStream {

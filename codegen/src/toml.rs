@@ -52,10 +52,15 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, path: &str, value: &Spanned<DeValue<'_>>, at: Place) {
+        let value_at = self.line(value.span().start);
         match value.get_ref() {
             DeValue::Table(table) => {
-                match table.get("is") {
-                    Some(is) => self.entry(path, is, at),
+                match table.get("is").map(|is| (is, scalar(is.get_ref()))) {
+                    Some((is, Some(word))) => {
+                        let value_at = self.line(is.span().start);
+                        self.field(path, word, at, value_at);
+                    }
+                    Some((is, None)) => self.broken(path, is, "`is` must be a word"),
                     None => self.field(path, Value::Flag, at, at),
                 }
                 self.table(path, table);
@@ -63,25 +68,49 @@ impl Reader<'_> {
             DeValue::Array(items) if !path.contains('.') => {
                 self.field(path, Value::Flag, at, at);
                 for item in items.iter() {
-                    let at = self.line(item.span().start);
-                    self.field(&format!("{path}.{}", plain(item.get_ref())), Value::Flag, at, at);
+                    match item.get_ref() {
+                        DeValue::String(name) => {
+                            let at = self.line(item.span().start);
+                            self.field(&format!("{path}.{name}"), Value::Flag, at, at);
+                        }
+                        _ => self.problem(item, &format!("`{path}` must be a list of names in quotes")),
+                    }
                 }
             }
             DeValue::Array(items) => {
-                let items: Vec<_> = items.iter().map(|item| plain(item.get_ref())).collect();
-                let value_at = self.line(value.span().start);
-                self.field(path, Value::Text(format!("[{}]", items.join(", "))), at, value_at);
+                let key = path.rsplit('.').next().unwrap_or(path);
+                match items.iter().find(|item| scalar(item.get_ref()).is_none()) {
+                    Some(item) => self.broken(path, item, &format!("`{key}` is a list of words and numbers")),
+                    None => {
+                        let items = items.iter().filter_map(|item| scalar(item.get_ref()));
+                        self.field(path, Value::List(items.collect()), at, value_at);
+                    }
+                }
             }
             other => {
-                let value_at = self.line(value.span().start);
-                self.field(path, scalar(other), at, value_at);
+                let value = scalar(other).unwrap_or_else(|| Value::Text(kind(other)));
+                self.field(path, value, at, value_at);
             }
         }
     }
+
+    fn problem(&mut self, found: &Spanned<DeValue<'_>>, message: &str) {
+        let at = Some(self.line(found.span().start));
+        let message = format!("{message}, found {}", kind(found.get_ref()));
+        self.declaration.problems.push(Problem { at, message });
+    }
+
+    /// A field whose name is known and whose form is wrong, at the place of its problem.
+    fn broken(&mut self, path: &str, found: &Spanned<DeValue<'_>>, message: &str) {
+        self.problem(found, message);
+        let at = self.line(found.span().start);
+        self.field(path, Value::Text(String::new()), at, at);
+    }
 }
 
-fn scalar(value: &DeValue<'_>) -> Value {
-    match value {
+/// What is neither a list nor a table.
+fn scalar(value: &DeValue<'_>) -> Option<Value> {
+    Some(match value {
         DeValue::Integer(int) => match i128::from_str_radix(int.as_str(), int.radix()) {
             Ok(value) => Value::Int(value),
             Err(_) => Value::Text(int.to_string()),
@@ -96,20 +125,17 @@ fn scalar(value: &DeValue<'_>) -> Value {
             _ => Value::Text(text.to_string()),
         },
         DeValue::Boolean(value) => Value::Word(value.to_string()),
-        other => Value::Text(plain(other)),
-    }
+        DeValue::Datetime(value) => Value::Text(value.to_string()),
+        DeValue::Array(_) | DeValue::Table(_) => return None,
+    })
 }
 
-/// A value inside a list, as the attribute would spell it.
-fn plain(value: &DeValue<'_>) -> String {
-    match value {
-        DeValue::String(text) => text.to_string(),
-        DeValue::Integer(int) => int.to_string(),
-        DeValue::Float(float) => float.to_string(),
-        DeValue::Boolean(value) => value.to_string(),
-        DeValue::Datetime(value) => value.to_string(),
-        DeValue::Array(_) => "[...]".to_owned(),
-        DeValue::Table(_) => "{...}".to_owned(),
+/// What a value is, for a message.
+fn kind(value: &DeValue<'_>) -> String {
+    match (value, scalar(value)) {
+        (DeValue::Array(_), _) => "a list".to_owned(),
+        (_, Some(value)) => format!("`{value}`"),
+        _ => "a table".to_owned(),
     }
 }
 
@@ -173,6 +199,55 @@ d_ff = 0x400
         let problems = toml.shape().expect_err("`pattern` is not parsed yet");
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert_eq!(problems[0].at, Some(Place(9)));
+    }
+
+    #[test]
+    fn settings_nest_as_tables_do() {
+        let declaration = read(
+            "Brain",
+            r#"
+            [attention.rope]
+            theta = 5e5
+            scaling = { is = "llama3", factor = 32.0, original_context = 8192 }
+            [attention.local]
+            window = 4096
+            rope = { theta = 1e4 }
+            [model]
+            biases = ["all", "head"]
+            "#,
+        );
+        assert_eq!(declaration.problems, []);
+        let fields: Vec<_> =
+            declaration.fields.iter().map(|field| format!("{} = {}", field.path, field.value)).collect();
+        for wanted in [
+            "attention.rope = nothing",
+            "attention.rope.theta = 500000.0",
+            "attention.rope.scaling = llama3",
+            "attention.rope.scaling.factor = 32.0",
+            "attention.rope.scaling.original_context = 8192",
+            "attention.local = nothing",
+            "attention.local.window = 4096",
+            "attention.local.rope = nothing",
+            "attention.local.rope.theta = 10000.0",
+            "model.biases = [all, head]",
+        ] {
+            assert!(fields.iter().any(|field| field == wanted), "{wanted} is in {fields:#?}");
+        }
+    }
+
+    #[test]
+    fn mistakes_of_form_have_their_lines() {
+        for (text, line, message) in [
+            ("[model]\nx = [\n\"a\",\n[\"b\"]]", 4, "`x` is a list of words and numbers, found a list"),
+            ("[model]\nx = [{ is = \"a\" }]", 2, "`x` is a list of words and numbers, found a table"),
+            ("[model]\nx = { is = [\"a\"] }", 2, "`is` must be a word, found a list"),
+            ("[model.x]\ny = 1\nis.is = \"a\"", 3, "`is` must be a word, found a table"),
+            ("target = [\"sm_86\",\n86]", 2, "`target` must be a list of names in quotes, found `86`"),
+            ("[[target]]\nsm_86 = true", 1, "`target` must be a list of names in quotes, found a table"),
+        ] {
+            let problem = Problem { at: Some(Place(line)), message: message.to_owned() };
+            assert_eq!(read("Brain", text).problems, [problem], "{text}");
+        }
     }
 
     #[test]

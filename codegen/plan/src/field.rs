@@ -20,6 +20,8 @@ pub enum Value {
     Float(f64),
     /// A bare word: `precision = bf16`.
     Word(String),
+    /// Several values: `pattern = [local, global]`.
+    List(Vec<Value>),
     /// Something in quotes, or anything that is none of the others.
     Text(String),
 }
@@ -31,6 +33,13 @@ impl fmt::Display for Value {
             Self::Int(value) => write!(f, "{value}"),
             Self::Float(value) => write!(f, "{value:?}"),
             Self::Word(value) => f.write_str(value),
+            Self::List(values) => {
+                f.write_str("[")?;
+                for (index, value) in values.iter().enumerate() {
+                    write!(f, "{}{value}", if index == 0 { "" } else { ", " })?;
+                }
+                f.write_str("]")
+            }
             Self::Text(value) => write!(f, "{value:?}"),
         }
     }
@@ -82,6 +91,12 @@ pub fn read_text(text: &str) -> Vec<Field> {
 /// Reads one value from its text.
 #[must_use]
 pub fn read_value(text: &str) -> Value {
+    if let Some(inside) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+        let inside = inside.trim();
+        let inside = inside.strip_suffix(',').unwrap_or(inside);
+        let values = inside.split(',').map(|value| read_value(value.trim()));
+        return Value::List(if inside.is_empty() { Vec::new() } else { values.collect() });
+    }
     let digits = text.replace('_', "");
     if let Ok(value) = digits.parse::<i128>() {
         Value::Int(value)
@@ -117,5 +132,16 @@ mod tests {
         assert_eq!(read_value("-3"), Value::Int(-3));
         assert_eq!(read_value("nan"), Value::Word("nan".into()));
         assert_eq!(read_value("a b"), Value::Text("a b".into()));
+    }
+
+    #[test]
+    fn lists_are_read_as_they_are_printed() {
+        let list = Value::List(vec![Value::Word("local".into()), Value::Int(3)]);
+        for text in ["[local, 3]", "[ local,3, ]"] {
+            assert_eq!(read_value(text), list, "{text}");
+        }
+        assert_eq!(list.to_string(), "[local, 3]");
+        assert_eq!(read_value("[]"), Value::List(Vec::new()));
+        assert_eq!(read_value("[a,,b]").to_string(), "[a, \"\", b]");
     }
 }

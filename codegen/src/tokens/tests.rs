@@ -60,6 +60,18 @@ fn sections_flags_and_nested_values_become_fields() {
             "target.sm_130.like = Word(\"sm_90a\")",
         ]
     );
+    assert_eq!(
+        fields("#[attention(local(window = 4096, rope(theta = 1e4)), global(no_rope,),)]"),
+        [
+            "attention",
+            "attention.local",
+            "attention.local.window = Int(4096)",
+            "attention.local.rope",
+            "attention.local.rope.theta = Float(10000.0)",
+            "attention.global",
+            "attention.global.no_rope",
+        ]
+    );
     assert_eq!(fields("#[model]"), ["model"]);
     assert_eq!(fields("#[model()]"), ["model"]);
 }
@@ -74,7 +86,11 @@ fn every_kind_of_value_is_taken() {
         ("true", "Word(\"true\")"),
         ("'c'", "Text(\"'c'\")"),
         ("::a::b", "Text(\"::a::b\")"),
-        ("[local,local , global,]", "Text(\"[local, local, global]\")"),
+        (
+            "[local,r#local , \"two words\", -3,]",
+            "List([Word(\"local\"), Word(\"local\"), Text(\"two words\"), Int(-3)])",
+        ),
+        ("[]", "List([])"),
         ("170141183460469231731687303715884105727", "Int(170141183460469231731687303715884105727)"),
     ] {
         assert_eq!(fields(&format!("#[model(x = {value})]")), ["model", &format!("model.x = {read}")]);
@@ -85,7 +101,11 @@ fn every_kind_of_value_is_taken() {
 fn values_from_a_macro_variable_are_unwrapped() {
     let number = TokenTree::Group(Group::new(Delimiter::None, "768".parse().expect("tokens")));
     let tokens = without_invisible_groups([number].into_iter().collect());
-    assert_eq!(read_value(&tokens), Ok(Value::Int(768)));
+    assert_eq!(value::read(&tokens).expect("it is a number"), Value::Int(768));
+    let word = TokenTree::Group(Group::new(Delimiter::None, "local".parse().expect("tokens")));
+    let list = TokenTree::Group(Group::new(Delimiter::Bracket, word.into()));
+    let list = value::read(&[list]).expect("it is a list");
+    assert_eq!(list, Value::List(vec![Value::Word("local".into())]));
 }
 
 #[test]
@@ -124,6 +144,25 @@ fn mistakes_of_form_are_found_at_their_tokens() {
             "#[model(d_ff = 4 * D)]",
             "1:15-20 `d_ff` must be a literal or a word: nothing is evaluated, found `4 * D`",
         ),
+        (
+            "#[model(x = [a, 2 * 2])]",
+            "1:16-21 `x` must be a literal or a word: nothing is evaluated, found `2 * 2`",
+        ),
+        ("#[model(x = [a, 3u8])]", "1:16-19 `x` takes no type suffix: write `3`"),
+        ("#[model(x = [a,, b])]", "1:15-16 `x` has an empty place in its list: `,` follows no value"),
+        ("#[model(x = [,])]", "1:13-14 `x` has an empty place in its list: `,` follows no value"),
+        ("#[model(x = [a b])]", "1:15-16 `x` needs a `,` before `b` in its list"),
+        ("#[model(x = [-1 2])]", "1:16-17 `x` needs a `,` before `2` in its list"),
+        ("#[model(x = [a, [b]])]", "1:16-19 `x` is a list of literals and words, found `[` in it"),
+        (
+            "#[model(x = [a(b = 1)])]",
+            "1:14-21 `x` is a list of literals and words: `a` takes no settings in it",
+        ),
+        ("#[model(x = {a})]", "1:12-15 `x` must be a literal or a word: nothing is evaluated, found `{ a }`"),
+        ("#[model(x = [a] tied)]", "1:16-20 expected `,` before `tied`"),
+        ("#[model(x = a(b = ))]", "1:16-17 `b` has no value after `=`"),
+        ("#[model(x(y(z: 1)))]", "1:13-14 expected `,`, `=` or `(...)` after `z`, found `:`"),
+        ("#[model(a(b(c(d(e(f(g(h(i(j))))))))))]", "1:25-28 settings nest at most 8 deep"),
         ("#[model = 3]", "1:2-11 expected `#[model(...)]`"),
         ("#[model[tied]]", "1:2-13 expected `#[model(...)]`"),
     ] {
