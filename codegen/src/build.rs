@@ -38,7 +38,7 @@ fn copies_of(file: &Path, target_dir: &Path, package: &str, overriding: Option<&
     let mut copies = Vec::new();
     let mut names = Vec::new();
     for model in models(syntax.items) {
-        let (declaration, _) = tokens::read(&model);
+        let declaration = tokens::read(&model).declaration;
         let nth = names.iter().filter(|name| **name == declaration.name).count();
         names.push(declaration.name.clone());
         let Ok((shape, all)) = declared(&declaration, overriding) else { continue };

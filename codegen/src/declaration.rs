@@ -137,7 +137,7 @@ mod tests {
             rest.split_once("```").expect("it ends").0
         };
         let rust = syn::parse_str(block("rust")).expect("it is a struct");
-        let shape = crate::tokens::read(&rust).0.shape();
+        let shape = crate::tokens::read(&rust).declaration.shape();
         assert_eq!(shape.as_ref().map(|shape| shape.targets.len()), Ok(2));
         assert_eq!(crate::toml::read("Brain", block("toml")).shape(), shape);
     }

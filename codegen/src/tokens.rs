@@ -1,16 +1,20 @@
 //! The front end of the derive and of the build script: attributes, as syn reads them, become fields.
 //!
 //! In: a struct. Out: a [`Declaration`] and the tokens of each [`Place`], to point at mistakes. Must not know any
-//! field name: `name`, `name(...)`, `name = value` and `name = word(...)` are all there is.
+//! field name: `name`, `name(...)`, `name = value` and `name = word(...)` are all there is. The one exception is `crate`,
+//! which is about Rust and not about a Shape.
 
 mod value;
 
 use crate::declaration::{Declaration, SECTIONS};
 use kernwright_plan::field::{Field, Place, Problem, Value};
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
-use quote::ToTokens;
+use quote::{ToTokens, quote};
 use syn::ext::IdentExt as _;
 use syn::{Attribute, Data, DeriveInput, Meta};
+
+/// Where the facade is, if its dependency was renamed.
+const FACADE: &str = "model.crate";
 
 /// Twice what any field needs: the reader calls itself, and a stack ends.
 const DEEPEST: usize = 8;
@@ -37,18 +41,33 @@ impl Places {
     }
 }
 
+/// What the attributes of one struct say.
+#[derive(Clone, Debug)]
+pub struct Attributes {
+    /// The fields of its model.
+    pub declaration: Declaration,
+    /// Where they were written.
+    pub places: Places,
+    /// The path of the facade: `::kernwright`, or what `#[model(crate = ...)]` says.
+    pub facade: TokenStream,
+}
+
 /// Reads the attributes of one struct.
 #[must_use]
-pub fn read(input: &DeriveInput) -> (Declaration, Places) {
+pub fn read(input: &DeriveInput) -> Attributes {
     let name = input.ident.unraw().to_string();
-    let mut reader =
-        Reader { declaration: Declaration { name, ..Declaration::default() }, places: Vec::new() };
+    let declaration = Declaration { name, ..Declaration::default() };
+    let mut reader = Reader { declaration, places: Vec::new(), facade: None };
     reader.place(&input.ident);
     reader.item_kind(input);
     for attribute in &input.attrs {
         reader.section(attribute);
     }
-    (reader.declaration, Places(reader.places))
+    Attributes {
+        declaration: reader.declaration,
+        places: Places(reader.places),
+        facade: reader.facade.unwrap_or_else(|| quote!(::kernwright)),
+    }
 }
 
 /// The section an attribute opens, if it is one of ours.
@@ -59,6 +78,7 @@ fn section_name(attribute: &Attribute) -> Option<&'static str> {
 struct Reader {
     declaration: Declaration,
     places: Vec<TokenStream>,
+    facade: Option<TokenStream>,
 }
 
 impl Reader {
@@ -150,6 +170,9 @@ impl Reader {
             return;
         };
         let path = format!("{parent}.{}", name.unraw());
+        if path == FACADE {
+            return self.facade(name, rest);
+        }
         match rest {
             [] => self.flag(&path, name),
             [TokenTree::Group(group), rest @ ..] if group.delimiter() == Delimiter::Parenthesis => {
@@ -167,6 +190,22 @@ impl Reader {
                     format!("expected `,`, `=` or `(...)` after `{name}`, found `{}`", start_of(other));
                 self.broken(&path, other, message);
             }
+        }
+    }
+
+    /// `crate = my_facade::kernwright`.
+    fn facade(&mut self, name: &Ident, rest: &[TokenTree]) {
+        let written = rest.split_first().filter(|(equals, _)| is_punct(equals, '=')).map(|(_, path)| path);
+        let (path, after) = written.unwrap_or_default().split_at(path_length(written.unwrap_or_default()));
+        if path.is_empty() {
+            let found = if rest.is_empty() { "nothing".to_owned() } else { format!("`{}`", stream(rest)) };
+            let at = if rest.is_empty() { name.to_token_stream() } else { stream(rest) };
+            let message = format!("`crate` must be a path: `crate = my_facade::kernwright`, found {found}");
+            self.problem(at, message);
+        } else if self.facade.replace(stream(path)).is_some() {
+            self.problem(name, "`crate` is given twice");
+        } else {
+            self.missing_comma("model", after);
         }
     }
 
@@ -226,6 +265,21 @@ impl Reader {
         }
         self.missing_comma(parent, after);
     }
+}
+
+/// How many of the first tokens are a path: `kw`, `::kw`, `my_facade::kernwright`; 0 if they begin none.
+fn path_length(tokens: &[TokenTree]) -> usize {
+    let is_separator =
+        |at: usize| tokens.get(at..at + 2).is_some_and(|two| two.iter().all(|token| is_punct(token, ':')));
+    let mut length = if is_separator(0) { 2 } else { 0 };
+    while let Some(TokenTree::Ident(_)) = tokens.get(length) {
+        length += 1;
+        if !is_separator(length) {
+            return length;
+        }
+        length += 2;
+    }
+    0
 }
 
 fn stream(tokens: &[TokenTree]) -> TokenStream {

@@ -171,7 +171,7 @@ d_ff = 0x400
             norm = layer(eps = 1e-6), pattern = [local, global])] \
             #[attention(heads = 12, rope(theta = 5e5), full = false)] \
             #[feed_forward(gelu_tanh = true, d_ff = 0x400)] struct Brain;";
-        let (tokens, _) = crate::tokens::read(&syn::parse_str(source).expect("it is Rust"));
+        let tokens = crate::tokens::read(&syn::parse_str(source).expect("it is Rust")).declaration;
         let sorted = |declaration: &Declaration| {
             let mut fields: Vec<_> =
                 declaration.fields.iter().map(|field| (field.path.clone(), field.value.clone())).collect();

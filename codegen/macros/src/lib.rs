@@ -5,7 +5,7 @@
 
 use kernwright_codegen::generate::{Generated, declared};
 use kernwright_codegen::target_dir::Whereabouts;
-use kernwright_codegen::tokens;
+use kernwright_codegen::tokens::{self, Attributes};
 use kernwright_codegen::write::{Owner, write};
 use kernwright_plan::shape::Shape;
 use proc_macro2::{Span, TokenStream};
@@ -20,18 +20,18 @@ use syn::{DeriveInput, parse_macro_input};
 #[proc_macro_derive(Transformer, attributes(model, attention, feed_forward, target))]
 pub fn derive_transformer(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    let (declaration, places) = tokens::read(&input);
+    let Attributes { declaration, places, facade } = tokens::read(&input);
     let owner = owner(&declaration.name, input.ident.span());
     let overriding = env::var("KERNWRIGHT_TARGETS").ok();
     let expanded = match declared(&declaration, overriding.as_deref()) {
         Ok((shape, all)) => {
             write_copies(&owner, &shape, &all);
-            model(&input, &declaration.name, &shape.text(), &all)
+            model(&input, &facade, &declaration.name, &shape.text(), &all)
         }
         Err(problems) => {
             let errors = places.errors(&problems).map(|error| error.to_compile_error());
             // Without it, every use of the model would be an error too, and bury these.
-            let stub = model(&input, &declaration.name, "", &[]);
+            let stub = model(&input, &facade, &declaration.name, "", &[]);
             quote!(#errors #stub)
         }
     };
@@ -39,27 +39,35 @@ pub fn derive_transformer(input: proc_macro::TokenStream) -> proc_macro::TokenSt
 }
 
 /// The constants. Text that several GPUs share is there once.
-fn model(input: &DeriveInput, name: &str, shape: &str, all: &[Generated]) -> TokenStream {
+fn model(
+    input: &DeriveInput,
+    facade: &TokenStream,
+    name: &str,
+    shape: &str,
+    all: &[Generated],
+) -> TokenStream {
     let mut texts: Vec<&str> = all.iter().map(|one| one.text.as_str()).collect();
     texts.sort_unstable();
     texts.dedup();
     let sources = all.iter().map(|Generated { arch, kernel, text, .. }| {
         let arch = arch.name;
         let index = texts.partition_point(|other| *other < text.as_str());
-        quote!(::kernwright::Source { arch: #arch, kernel: #kernel, text: TEXTS[#index] })
+        quote!(__kernwright::Source { arch: #arch, kernel: #kernel, text: TEXTS[#index] })
     });
     let ident = &input.ident;
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
     quote! {
         const _: () = {
+            // Named once, so that a facade that is not there is one error.
+            use #facade as __kernwright;
             // Cargo compiles the crate again when the variable changes.
             const _: ::core::option::Option<&str> = ::core::option_env!("KERNWRIGHT_TARGETS");
             const TEXTS: &[&str] = &[#(#texts),*];
             #[automatically_derived]
-            impl #impl_generics ::kernwright::Model for #ident #type_generics #where_clause {
+            impl #impl_generics __kernwright::Model for #ident #type_generics #where_clause {
                 const NAME: &'static str = #name;
                 const SHAPE: &'static str = #shape;
-                const SOURCES: &'static [::kernwright::Source] = &[#(#sources),*];
+                const SOURCES: &'static [__kernwright::Source] = &[#(#sources),*];
             }
         };
     }

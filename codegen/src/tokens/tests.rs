@@ -3,7 +3,9 @@
 use super::*;
 
 fn declaration(source: &str) -> (Declaration, Places) {
-    read(&syn::parse_str(source).expect("the test's struct is Rust"))
+    let Attributes { declaration, places, .. } =
+        read(&syn::parse_str(source).expect("the test's struct is Rust"));
+    (declaration, places)
 }
 
 /// `path = value` of each field.
@@ -170,6 +172,34 @@ fn mistakes_of_form_are_found_at_their_tokens() {
     }
     let huge = mistakes("#[model(vocab = 999999999999999999999999999999999999999999)] struct Brain;");
     assert!(huge[0].contains("`vocab` is out of range"), "{huge:?}");
+}
+
+#[test]
+fn the_facade_is_where_the_attribute_says() {
+    for (attribute, path) in [
+        ("#[model(tied)]", ":: kernwright"),
+        ("#[model(crate = kw, tied)]", "kw"),
+        ("#[model(tied, crate = ::kw::r#mod)]", ":: kw :: r#mod"),
+        ("#[model(crate = crate::my_facade::kernwright)]", "crate :: my_facade :: kernwright"),
+    ] {
+        let input = syn::parse_str(&format!("{attribute} struct Brain;")).expect("it is Rust");
+        let attributes = read(&input);
+        assert_eq!(attributes.declaration.problems, [], "{attribute}");
+        assert_eq!(attributes.facade.to_string(), path);
+        assert!(attributes.declaration.fields.iter().all(|field| field.path != FACADE));
+    }
+    let wanted = "`crate` must be a path: `crate = my_facade::kernwright`, found";
+    for (attribute, mistake) in [
+        ("#[model(crate)]", format!("1:8-13 {wanted} nothing")),
+        ("#[model(crate = )]", format!("1:14-15 {wanted} `=`")),
+        ("#[model(crate = \"kw\")]", format!("1:14-20 {wanted} `= \"kw\"`")),
+        ("#[model(crate = kw::)]", format!("1:14-20 {wanted} `= kw ::`")),
+        ("#[model(crate(kw))]", format!("1:13-17 {wanted} `(kw)`")),
+        ("#[model(crate = kw, crate = kw)]", "1:20-25 `crate` is given twice".to_owned()),
+        ("#[model(crate = kw tied)]", "1:19-23 expected `,` before `tied`".to_owned()),
+    ] {
+        assert_eq!(mistakes(&format!("{attribute} struct Brain;")), [mistake], "{attribute}");
+    }
 }
 
 #[test]

@@ -1,0 +1,14 @@
+#[derive(Transformer)]
+#[model(vocab = 256, d_model = 32, layers = 1, crate = "kernwright", crate = kernwright tied)]
+#[attention(heads = 2)]
+#[feed_forward(gelu, d_ff = 64)]
+#[target(sm_80)]
+struct Brain;
+
+fn main() {}
+
+extern crate self as kernwright;
+#[path = "../support/facade.rs"]
+mod facade;
+#[allow(unused_imports)]
+pub use facade::{Model, Source, Transformer};
