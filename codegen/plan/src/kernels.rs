@@ -12,8 +12,9 @@ use crate::spec::KernelSpec;
 /// with and without each fusion, name them all; a test proves it for other lengths.
 #[must_use]
 pub fn kernels(shape: &Shape, arch: &Arch) -> Vec<KernelSpec> {
-    // Blocks are alike, and two of them have every neighbour that a block can have.
-    let shape = &Shape { layers: shape.layers.min(2), ..shape.clone() };
+    // Blocks of a kind are alike, and two of them have every neighbour that a block can have.
+    let layers = shape.layers.min(shape.pattern.len().max(2));
+    let shape = &Shape { layers, ..shape.clone() };
     let mut every = vec![Options::default()];
     for (name, _) in SWITCHES {
         every.push(Options { without: vec![(*name).to_owned()], ..Options::default() });

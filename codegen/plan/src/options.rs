@@ -15,6 +15,10 @@ pub struct Options {
     pub clip: Option<f32>,
     /// Rows of logits that exist at once in `head_loss`.
     pub head_chunk: usize,
+    /// Weight of the squared log-sum-exp in the loss of a training step; 0 leaves it out.
+    pub z_loss: f32,
+    /// Are dimensions rounded up to what kernels like?
+    pub padded: bool,
 }
 
 /// Constants of AdamW.
@@ -38,6 +42,8 @@ impl Default for Options {
             adamw: AdamWOptions { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 },
             clip: Some(1.0),
             head_chunk: 512,
+            z_loss: 0.0,
+            padded: true,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Activations of the feed-forward, plain or gated.
 //!
 //! gelu: `x/2 (1 + erf(x / sqrt 2))`; gelu_tanh: `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))` (D. Hendrycks,
-//! K. Gimpel, 2016). swiglu: `silu(gate) up` with `silu(x) = x / (1 + e^-x)` (N. Shazeer, 2020).
+//! K. Gimpel, 2016). relu: `max(x, 0)`; relu2: its square (D. So et al., Primer, 2021). Gated, as `f(gate) up`: swiglu with
+//! `silu(x) = x / (1 + e^-x)`, geglu and geglu_tanh with the two forms of gelu (N. Shazeer, 2020).
 
 use super::Operation;
 use super::rowwise::{
@@ -30,11 +31,20 @@ pub enum ActivationKind {
     Gelu,
     /// By the hyperbolic tangent.
     GeluTanh,
+    /// Gated by gelu.
+    Geglu,
+    /// Gated by the tanh form of gelu.
+    GegluTanh,
+    /// The positive part.
+    Relu,
+    /// The square of the positive part.
+    Relu2,
 }
 
 impl ActivationKind {
     /// Every activation.
-    pub const ALL: [Self; 3] = [Self::Swiglu, Self::Gelu, Self::GeluTanh];
+    pub const ALL: [Self; 7] =
+        [Self::Swiglu, Self::Gelu, Self::GeluTanh, Self::Geglu, Self::GegluTanh, Self::Relu, Self::Relu2];
 
     /// Its name in attributes and kernels.
     #[must_use]
@@ -43,13 +53,17 @@ impl ActivationKind {
             Self::Swiglu => "swiglu",
             Self::Gelu => "gelu",
             Self::GeluTanh => "gelu_tanh",
+            Self::Geglu => "geglu",
+            Self::GegluTanh => "geglu_tanh",
+            Self::Relu => "relu",
+            Self::Relu2 => "relu2",
         }
     }
 
     /// Has it a gate beside the value it scales?
     #[must_use]
     pub fn is_gated(self) -> bool {
-        self == Self::Swiglu
+        matches!(self, Self::Swiglu | Self::Geglu | Self::GegluTanh)
     }
 
     /// Columns it reads per column it writes.
@@ -66,17 +80,20 @@ impl ActivationKind {
                 let s = one / (one + (-x).exp());
                 (x * s, s * (one + x * (one - s)))
             }
-            Self::Gelu => {
+            Self::Gelu | Self::Geglu => {
                 let cdf = half * (one + (x * F::of(std::f64::consts::FRAC_1_SQRT_2)).erf());
                 let density = F::of((2.0 * std::f64::consts::PI).sqrt().recip()) * (-half * x * x).exp();
                 (x * cdf, cdf + x * density)
             }
-            Self::GeluTanh => {
+            Self::GeluTanh | Self::GegluTanh => {
                 let (a, b) = (F::of((2.0 / std::f64::consts::PI).sqrt()), F::of(0.044_715));
                 let t = (a * (x + b * x * x * x)).tanh();
                 let slope = half * (one + t) + half * x * (one - t * t) * a * (one + F::of(3.0) * b * x * x);
                 (half * x * (one + t), slope)
             }
+            Self::Relu | Self::Relu2 if x <= F::default() => (F::default(), F::default()),
+            Self::Relu => (x, one),
+            Self::Relu2 => (x * x, F::of(2.0) * x),
         }
     }
 }

@@ -20,6 +20,7 @@ pub struct Add;
 
 impl Operation for Add {
     const NAME: &'static str = "add";
+    const STREAM: &'static [&'static str] = &["a", "b", "y"];
 
     fn cost(&self, io: &Io) -> Cost {
         Cost { vector_flops: io.buffer("y").len() as f64, bytes: io.bytes(), ..Cost::default() }

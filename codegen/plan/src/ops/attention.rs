@@ -1,8 +1,9 @@
-//! Attention with grouped key and value heads; full or causal.
+//! Attention with grouped key and value heads; full or causal, of a window or all, with or without a softcap.
 //!
-//! Per query head h with kv head h / (heads / kv_heads): `S = q k^T / sqrt(head_dim)`, `P = softmax(S)`, `out = P v`;
-//! kept for the gradient is `lse = ln sum exp S` per row, from which `P = exp(S - lse)` is recomputed (T. Dao et al.,
-//! FlashAttention, 2022). Gradient: `dP = d_out v^T`, `dS = P (dP - rowsum(d_out out))`.
+//! Per query head h with kv head h / (heads / kv_heads): `S = scale q k^T`, with a softcap c `S = c tanh(scale q k^T / c)`
+//! (Gemma 2, 2024); `P = softmax(S)`, `out = P v`; kept for the gradient is `lse = ln sum exp S` per row, from which
+//! `P = exp(S - lse)` is recomputed (T. Dao et al., FlashAttention, 2022). Gradient: `dP = d_out v^T`,
+//! `dS = P (dP - rowsum(d_out out))`, times `1 - (S / c)^2` behind a softcap.
 
 use super::Operation;
 use crate::arch::Arch;
@@ -36,6 +37,12 @@ pub struct Attention {
     pub length: usize,
     /// Does a query see only itself and what is before it?
     pub causal: bool,
+    /// A query sees only keys nearer than this; itself is at distance 0.
+    pub window: Option<usize>,
+    /// Bound of the scores.
+    pub softcap: Option<f64>,
+    /// What products of queries and keys are multiplied by.
+    pub scale: f64,
 }
 
 /// Reads q, k, v, out, lse, d_out. Writes d_q, d_k, d_v.
@@ -43,24 +50,28 @@ pub struct Attention {
 pub struct AttentionBackward(pub Attention);
 
 impl Attention {
-    /// What scores are multiplied by.
+    /// Keys that a query sees.
     #[must_use]
-    pub fn scale(&self) -> f64 {
-        (self.head_dim as f64).sqrt().recip()
+    pub fn seen(&self, query: usize) -> std::ops::Range<usize> {
+        let window = self.window.unwrap_or(self.length).min(self.length);
+        let end = if self.causal { query + 1 } else { (query + window).min(self.length) };
+        (query + 1).saturating_sub(window)..end
     }
 
     /// Operations of one product over all score pairs that the mask leaves.
     fn product_flops(&self, io: &Io) -> f64 {
         let sequences = (io.rows("q") / self.length.max(1)) as f64;
-        let length = self.length as f64;
-        let pairs = if self.causal { length * (length + 1.0) / 2.0 } else { length * length };
-        2.0 * sequences * self.heads as f64 * pairs * self.head_dim as f64
+        let pairs: usize = (0..self.length).map(|query| self.seen(query).len()).sum();
+        2.0 * sequences * self.heads as f64 * pairs as f64 * self.head_dim as f64
     }
 
-    /// Keys that a query sees.
+    /// The score of a product of query and key, and its derivative by the scaled product.
     #[cfg(feature = "reference")]
-    fn seen(&self, query: usize) -> std::ops::Range<usize> {
-        0..if self.causal { query + 1 } else { self.length }
+    fn score<F: Float>(&self, product: F) -> (F, F) {
+        let scale = F::of(self.scale);
+        let Some(cap) = self.softcap.map(F::of) else { return (product * scale, F::of(1.0)) };
+        let t = (product * scale / cap).tanh();
+        (cap * t, F::of(1.0) - t * t)
     }
 
     /// Calls `visit` with (batch, head, kv head, query) for all of them.
@@ -112,7 +123,7 @@ impl Operation for Attention {
     fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
         let (q, k, v) = (inputs.get("q"), inputs.get("k"), inputs.get("v"));
         let (rows, _) = inputs.dims("q");
-        let (d, scale) = (self.head_dim, F::of(self.scale()));
+        let d = self.head_dim;
         let mut out = vec![F::default(); q.len()];
         let mut lse = Vec::new();
         self.each_query(rows, |batch, head, kv_head, query| {
@@ -120,12 +131,12 @@ impl Operation for Attention {
             let scores = self.seen(query).map(|key| {
                 let from = self.at(self.kv_heads, batch, key, kv_head);
                 let dot = (0..d).map(|i| inputs.operand(q[at + i]) * inputs.operand(k[from + i]));
-                dot.sum::<F>() * scale
+                self.score(dot.sum::<F>()).0
             });
             let scores: Vec<F> = scores.collect();
             let max = scores.iter().copied().fold(scores[0], |a, b| if b > a { b } else { a });
             let sum = scores.iter().map(|s| (*s - max).exp()).sum::<F>();
-            for (key, score) in scores.iter().enumerate() {
+            for (key, score) in self.seen(query).zip(&scores) {
                 let p = inputs.operand((*score - max).exp());
                 let from = self.at(self.kv_heads, batch, key, kv_head);
                 for i in 0..d {
@@ -156,26 +167,37 @@ impl Operation for Attention {
             let shape = vec![batch, op.heads, op.length];
             let lse = plan.add("lse", shape, Dtype::Fp32, Role::Activation);
             let label = format!(
-                "{batch}x{} {}/{}x{} causal={}",
-                op.length, op.heads, op.kv_heads, op.head_dim, op.causal
+                "{batch}x{} {}/{}x{} causal={} window={:?} softcap={:?} scale={}",
+                op.length, op.heads, op.kv_heads, op.head_dim, op.causal, op.window, op.softcap, op.scale
             );
             let writes = vec![write("out", out), write("lse", lse)];
             plan.steps.push(Step { op: op.into(), reads, writes, phase: Phase::Forward });
             finish(&label, plan, fills, out)
         };
-        let op = |heads, kv_heads, head_dim, length, causal| Attention {
+        let op = |heads: usize, kv_heads: usize, head_dim: usize, length: usize, causal: bool| Attention {
             heads,
             kv_heads,
             head_dim,
             length,
             causal,
+            window: None,
+            softcap: None,
+            scale: (head_dim as f64).sqrt().recip(),
         };
+        let near = |window: usize, op: Attention| Attention { window: Some(window), ..op };
+        let capped = |cap: f64, scale: f64, op: Attention| Attention { softcap: Some(cap), scale, ..op };
         vec![
             one(2, op(4, 2, 8, 7, true), 1.5),
             one(1, op(3, 1, 24, 5, false), 1.0),
             one(2, op(2, 2, 16, 1, true), 1.0),
             one(1, op(6, 3, 40, 13, true), 3.0),
             one(1, op(2, 1, 8, 131, true), 1.0),
+            one(2, near(3, op(4, 2, 8, 11, true)), 1.5),
+            one(1, near(1, op(2, 1, 16, 5, true)), 1.0),
+            one(1, near(4, op(2, 2, 8, 9, false)), 1.0),
+            one(1, near(33, op(2, 1, 8, 131, true)), 1.0),
+            one(2, capped(2.5, 0.7, op(2, 1, 16, 13, true)), 2.0),
+            one(1, near(50, capped(5.0, 0.2, op(4, 2, 24, 70, true))), 2.0),
         ]
     }
 }
@@ -200,7 +222,7 @@ impl Operation for AttentionBackward {
         let (out, lse, d_out) = (inputs.get("out"), inputs.get("lse"), inputs.get("d_out"));
         let op = &self.0;
         let (rows, _) = inputs.dims("q");
-        let (d, scale) = (op.head_dim, F::of(op.scale()));
+        let d = op.head_dim;
         let mut d_q = vec![F::default(); q.len()];
         let (mut d_k, mut d_v) = (vec![F::default(); k.len()], vec![F::default(); v.len()]);
         op.each_query(rows, |batch, head, kv_head, query| {
@@ -212,8 +234,9 @@ impl Operation for AttentionBackward {
                 let dot = |a: &[F], b: &[F]| {
                     (0..d).map(|i| inputs.operand(a[at + i]) * inputs.operand(b[from + i])).sum::<F>()
                 };
-                let p = (dot(q, k) * scale - lse).exp();
-                let d_s = inputs.operand(p * (dot(d_out, v) - delta)) * scale;
+                let (score, slope) = op.score(dot(q, k));
+                let p = (score - lse).exp();
+                let d_s = inputs.operand(p * (dot(d_out, v) - delta) * slope) * F::of(op.scale);
                 let p = inputs.operand(p);
                 for i in 0..d {
                     d_v[from + i] += p * inputs.operand(d_out[at + i]);

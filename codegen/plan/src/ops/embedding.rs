@@ -1,4 +1,4 @@
-//! Rows of a table, chosen by token: `y[t] = table[tokens[t]]`.
+//! Rows of a table, chosen by token: `y[t] = scale table[tokens[t]]`.
 //!
 //! The gradient of the table is summed in the order of `token_order`, the positions sorted by token (stably), which
 //! the loader's thread prepares: the sum has one order, whatever runs it.
@@ -24,14 +24,20 @@ use crate::{
 
 /// Reads tokens [rows], table [vocab, d], token_order [rows] (used by the gradient). Writes y [rows, d].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Embedding;
+pub struct Embedding {
+    /// Number of tokens; rows of the table beyond it are padding.
+    pub vocab: usize,
+    /// What the rows are multiplied by.
+    pub scale: f64,
+}
 
 /// Reads d_y [rows, d], tokens, token_order. Writes d_table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EmbeddingBackward;
+pub struct EmbeddingBackward(pub Embedding);
 
 impl Operation for Embedding {
     const NAME: &'static str = "embedding";
+    const STREAM: &'static [&'static str] = &["y"];
 
     fn cost(&self, io: &Io) -> Cost {
         let y = io.buffer("y");
@@ -44,7 +50,7 @@ impl Operation for Embedding {
         let id = |slot| Tape::id(step, slot).map(|buffer| read(slot, buffer));
         let reads = [Some(d_y), id("tokens"), id("token_order")].into_iter().flatten().collect();
         let writes = tape.into(step, "table", "d_table").into_iter().collect();
-        tape.emit(EmbeddingBackward, reads, writes);
+        tape.emit(EmbeddingBackward(self.clone()), reads, writes);
     }
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
@@ -73,29 +79,30 @@ impl Operation for Embedding {
     #[cfg(feature = "reference")]
     fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
         let table = inputs.get("table");
-        let (vocab, d) = inputs.dims("table");
+        let (_, d) = inputs.dims("table");
         let mut y = Vec::new();
         for (position, token) in inputs.integers("tokens").into_iter().enumerate() {
-            let token = token_index(token, vocab, position)?;
-            y.extend_from_slice(&table[token * d..][..d]);
+            let token = token_index(token, self.vocab, position)?;
+            y.extend(table[token * d..][..d].iter().map(|value| *value * F::of(self.scale)));
         }
         Ok(vec![("y", y)])
     }
 
     #[cfg(feature = "reference")]
     fn cases() -> Vec<Case> {
-        let one = |tokens: Vec<i32>, vocab: usize, d: usize| {
+        let one = |tokens: Vec<i32>, (vocab, rows): (usize, usize), d: usize, scale: f64| {
             let n = tokens.len();
             let mut order: Vec<i32> = (0..n as i32).collect();
             order.sort_by_key(|position| tokens[*position as usize]);
             let reads = [
                 ("tokens", vec![n], Fill::Ints(tokens)),
-                ("table", vec![vocab, d], Fill::Normal(1.0)),
+                ("table", vec![rows, d], Fill::Normal(1.0)),
                 ("token_order", vec![n], Fill::Ints(order)),
             ];
-            case(&format!("{n} of {vocab}x{d}"), Embedding, &reads, &[("y", vec![n, d])])
+            let op = Embedding { vocab, scale };
+            case(&format!("{n} of {vocab}x{d}"), op, &reads, &[("y", vec![n, d])])
         };
-        vec![one(vec![3, 0, 3, 10, 3, 7, 0], 11, 24), one(vec![0], 2, 8)]
+        vec![one(vec![3, 0, 3, 10, 3, 7, 0], (11, 16), 24, 1.0), one(vec![0], (2, 2), 8, 2.5)]
     }
 }
 
@@ -111,6 +118,7 @@ pub fn token_index(token: i64, vocab: usize, position: usize) -> Result<usize, S
 
 impl Operation for EmbeddingBackward {
     const NAME: &'static str = "embedding_backward";
+    const STREAM: &'static [&'static str] = &["d_y"];
 
     fn cost(&self, io: &Io) -> Cost {
         let d_y = io.buffer("d_y");
@@ -156,13 +164,13 @@ impl Operation for EmbeddingBackward {
     #[cfg(feature = "reference")]
     fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
         let (d_y, tokens) = (inputs.get("d_y"), inputs.integers("tokens"));
-        let (vocab, d) = inputs.output_dims("d_table");
-        let mut d_table = vec![F::default(); vocab * d];
+        let (rows, d) = inputs.output_dims("d_table");
+        let mut d_table = vec![F::default(); rows * d];
         for position in inputs.integers("token_order") {
             let position = token_index(position, tokens.len(), 0)?;
-            let token = token_index(tokens[position], vocab, position)?;
+            let token = token_index(tokens[position], self.0.vocab, position)?;
             for i in 0..d {
-                d_table[token * d + i] += d_y[position * d + i];
+                d_table[token * d + i] += d_y[position * d + i] * F::of(self.0.scale);
             }
         }
         Ok(vec![("d_table", d_table)])

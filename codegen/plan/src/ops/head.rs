@@ -1,22 +1,48 @@
-//! Logits for the asked rows: `logits[i] = x[positions[i]] weight^T`. For generation; it has no gradient.
+//! Logits for the asked rows, `logits[i] = f(x[positions[i]] weight^T (+ bias))` where f scales and caps. For generation;
+//! it has no gradient.
 
 use super::Operation;
 use super::embedding::token_index;
 use crate::arch::Arch;
 use crate::cost::Cost;
+use crate::float::Float;
 use crate::launch::Lowered;
 use crate::plan::Io;
 
 #[cfg(feature = "reference")]
 use crate::{
     case::{Case, Fill, case},
-    float::Float,
     reference::{Inputs, Outputs},
 };
 
-/// Reads x [rows, d], weight [vocab, d], positions [n]. Writes logits [n, vocab].
+/// What is done to the products of the head, in training and out of it: `c tanh(scale (x weight^T + bias) / c)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Logits {
+    /// Number of tokens; rows of the weight beyond it are padding.
+    pub vocab: usize,
+    /// What products are multiplied by.
+    pub scale: f64,
+    /// The bound c of the logits (Gemma 2, 2024).
+    pub softcap: Option<f64>,
+}
+
+impl Logits {
+    /// The logit of a product, and its derivative by that product.
+    pub fn value_and_slope<F: Float>(&self, product: F) -> (F, F) {
+        let scale = F::of(self.scale);
+        let Some(cap) = self.softcap.map(F::of) else { return (product * scale, scale) };
+        let t = (product * scale / cap).tanh();
+        (cap * t, (F::of(1.0) - t * t) * scale)
+    }
+}
+
+/// Reads x [rows, d], weight [vocab or more, d], positions [n], and where there is one bias [vocab or more]. Writes
+/// logits [n, vocab].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Head;
+pub struct Head {
+    /// From products to logits.
+    pub logits: Logits,
+}
 
 /// A row number as an index.
 ///
@@ -44,14 +70,15 @@ impl Operation for Head {
     #[cfg(feature = "reference")]
     fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
         let (x, weight) = (inputs.get("x"), inputs.get("weight"));
-        let ((rows, d), (vocab, _)) = (inputs.dims("x"), inputs.dims("weight"));
+        let (rows, d) = inputs.dims("x");
         let mut logits = Vec::new();
         for (at, position) in inputs.integers("positions").into_iter().enumerate() {
             let row = row_index(position, rows, at)?;
-            for token in 0..vocab {
+            for token in 0..self.logits.vocab {
                 let dot =
                     (0..d).map(|i| inputs.operand(x[row * d + i]) * inputs.operand(weight[token * d + i]));
-                logits.push(dot.sum());
+                let bias = inputs.find("bias").map_or(F::default(), |bias| bias[token]);
+                logits.push(self.logits.value_and_slope(dot.sum::<F>() + bias).0);
             }
         }
         Ok(vec![("logits", logits)])
@@ -59,11 +86,21 @@ impl Operation for Head {
 
     #[cfg(feature = "reference")]
     fn cases() -> Vec<Case> {
-        let reads = [
-            ("x", vec![9, 24], Fill::Normal(1.0)),
-            ("weight", vec![13, 24], Fill::Normal(0.5)),
-            ("positions", vec![4], Fill::Ints(vec![8, 0, 3, 3])),
-        ];
-        vec![case("4 of 9x24", Head, &reads, &[("logits", vec![4, 13])])]
+        let one = |logits: Logits, rows: usize, bias: bool| {
+            let mut reads = vec![
+                ("x", vec![9, 24], Fill::Normal(1.0)),
+                ("weight", vec![rows, 24], Fill::Normal(0.5)),
+                ("positions", vec![4], Fill::Ints(vec![8, 0, 3, 3])),
+            ];
+            if bias {
+                reads.push(("bias", vec![rows], Fill::Normal(1.0)));
+            }
+            let label = format!("4 of 9x24, {logits:?}, {rows} rows");
+            case(&label, Head { logits }, &reads, &[("logits", vec![4, logits.vocab])])
+        };
+        vec![
+            one(Logits { vocab: 13, scale: 1.0, softcap: None }, 13, false),
+            one(Logits { vocab: 11, scale: 0.4, softcap: Some(3.0) }, 16, true),
+        ]
     }
 }

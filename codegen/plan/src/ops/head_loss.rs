@@ -1,12 +1,14 @@
-//! The head and the loss in one: `logits = x weight^T`, softmax cross-entropy, and in training both gradients.
+//! The head and the loss in one: `logits = f(x weight^T (+ bias))`, softmax cross-entropy, and in training the gradients.
 //!
-//! `loss = inverse_count sum over counted rows of (ln sum exp logits - logits[target])`. Rows whose target is -100
+//! With `lse = ln sum exp logits`, `loss = inverse_count sum over counted rows of (lse - logits[target] + z_loss lse^2)`,
+//! the last term after A. Chowdhery et al., PaLM, 2022. f scales and caps (see `head::Logits`). Rows whose target is -100
 //! are not counted; `inverse_count` is 1 over the number of counted rows of the whole step (all micro-batches), or 0
-//! when there is none. `d_logits = inverse_count (softmax(logits) - onehot(target))`. Logits exist for `chunk` rows at a
-//! time only, which is why the gradients are made here and not by a step of their own.
+//! when there is none. `d_logits = inverse_count (softmax(logits) (1 + 2 z_loss lse) - onehot(target))`. Logits exist for
+//! `chunk` rows at a time only, which is why the gradients are made here and not by a step of their own.
 
 use super::Operation;
 use super::embedding::token_index;
+use super::head::Logits;
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::Lowered;
@@ -23,12 +25,16 @@ use crate::{
 /// The target of a row that does not count.
 pub const IGNORED: i32 = -100;
 
-/// Reads x [rows, d], weight [vocab, d], targets [rows], inverse_count [1]. Writes loss [1] and in training d_x,
-/// d_weight; logits [chunk, vocab] is scratch.
+/// Reads x [rows, d], weight [vocab or more, d], targets [rows], inverse_count [1], and where there is one bias [vocab or
+/// more]. Writes loss [1] and in training d_x, d_weight, d_bias; logits [chunk, rows of weight] is scratch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadLoss {
     /// Rows of logits that exist at once.
     pub chunk: usize,
+    /// From products to logits.
+    pub logits: Logits,
+    /// Weight of the squared log-sum-exp in the loss.
+    pub z_loss: f64,
 }
 
 /// The target of a row as an index, `None` when it does not count.
@@ -57,7 +63,11 @@ impl Operation for HeadLoss {
 
     /// The forward step itself makes the gradients: it only has to be told where they go.
     fn backward(&self, step: &Step, index: usize, tape: &mut Tape) {
-        let writes = [tape.into(step, "x", "d_x"), tape.into(step, "weight", "d_weight")];
+        let writes = [
+            tape.into(step, "x", "d_x"),
+            tape.into(step, "weight", "d_weight"),
+            tape.into(step, "bias", "d_bias"),
+        ];
         tape.extend_forward(index, writes.into_iter().flatten().collect());
     }
 
@@ -68,53 +78,79 @@ impl Operation for HeadLoss {
     #[cfg(feature = "reference")]
     fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
         let (x, weight, scale) = (inputs.get("x"), inputs.get("weight"), inputs.get("inverse_count")[0]);
-        let ((_, d), (vocab, _)) = (inputs.dims("x"), inputs.dims("weight"));
+        let ((_, d), (rows, _)) = (inputs.dims("x"), inputs.dims("weight"));
+        let (vocab, one, z_loss) = (self.logits.vocab, F::of(1.0), F::of(self.z_loss));
         let mut loss = F::default();
         let (mut d_x, mut d_weight) = (vec![F::default(); x.len()], vec![F::default(); weight.len()]);
+        let mut d_bias = vec![F::default(); rows];
         for (row, target) in inputs.integers("targets").into_iter().enumerate() {
             let Some(target) = target_index(target, vocab, row)? else { continue };
             let x = &x[row * d..][..d];
             let logit = |token: usize| {
-                (0..d).map(|i| inputs.operand(x[i]) * inputs.operand(weight[token * d + i])).sum::<F>()
+                let products = (0..d).map(|i| inputs.operand(x[i]) * inputs.operand(weight[token * d + i]));
+                let bias = inputs.find("bias").map_or(F::default(), |bias| bias[token]);
+                self.logits.value_and_slope(products.sum::<F>() + bias)
             };
-            let logits: Vec<F> = (0..vocab).map(logit).collect();
-            let max = logits.iter().copied().fold(logits[0], |a, b| if b > a { b } else { a });
-            let lse = max + logits.iter().map(|logit| (*logit - max).exp()).sum::<F>().ln();
-            loss += (lse - logits[target]) * scale;
-            for token in 0..vocab {
-                let one = F::of(f64::from(u8::from(token == target)));
-                let g = inputs.operand(((logits[token] - lse).exp() - one) * scale);
+            let logits: Vec<(F, F)> = (0..vocab).map(logit).collect();
+            let max = logits.iter().fold(logits[0].0, |a, (b, _)| if *b > a { *b } else { a });
+            let lse = max + logits.iter().map(|(logit, _)| (*logit - max).exp()).sum::<F>().ln();
+            loss += (lse - logits[target].0 + z_loss * lse * lse) * scale;
+            let softmax_factor = one + F::of(2.0) * z_loss * lse;
+            for (token, (logit, slope)) in logits.into_iter().enumerate() {
+                let hit = if token == target { one } else { F::default() };
+                let g = ((logit - lse).exp() * softmax_factor - hit) * scale * slope;
+                let g = inputs.operand(g);
+                d_bias[token] += g;
                 for i in 0..d {
                     d_x[row * d + i] += g * inputs.operand(weight[token * d + i]);
                     d_weight[token * d + i] += g * inputs.operand(x[i]);
                 }
             }
         }
-        Ok(vec![("loss", vec![loss]), ("d_x", d_x), ("d_weight", d_weight)])
+        Ok(vec![("loss", vec![loss]), ("d_x", d_x), ("d_weight", d_weight), ("d_bias", d_bias)])
     }
 
     #[cfg(feature = "reference")]
     fn cases() -> Vec<Case> {
-        let one = |targets: Vec<i32>, vocab: usize, d: usize, chunk: usize| {
+        let one = |targets: Vec<i32>, (vocab, padded): (usize, usize), d: usize, op: HeadLoss| {
             let rows = targets.len();
             let counted = targets.iter().filter(|target| **target != IGNORED).count();
             let inverse = if counted == 0 { 0.0 } else { 1.0 / counted as f32 };
-            let reads = [
+            let mut reads = vec![
                 ("x", vec![rows, d], Fill::Normal(1.0)),
-                ("weight", vec![vocab, d], Fill::Normal(0.6)),
+                ("weight", vec![padded, d], Fill::Normal(0.6)),
                 ("targets", vec![rows], Fill::Ints(targets)),
                 ("inverse_count", vec![1], Fill::Values(vec![inverse])),
             ];
-            let label = format!("{rows}x{d} of {vocab}, {counted} counted, chunk {chunk}");
-            let mut case = case(&label, HeadLoss { chunk }, &reads, &[("loss", vec![1])]);
-            scratch(&mut case.plan, chunk.min(rows), vocab);
+            let chunk = op.chunk.min(rows);
+            let op = HeadLoss { logits: Logits { vocab, ..op.logits }, ..op };
+            // The plain ones do without the bias.
+            if op.logits.softcap.is_some() || op.z_loss != 0.0 {
+                reads.push(("bias", vec![padded], Fill::Normal(0.5)));
+            }
+            let label = format!("{rows}x{d} of {padded}, {counted} counted, {op:?}");
+            let mut case = case(&label, op, &reads, &[("loss", vec![1])]);
+            scratch(&mut case.plan, chunk, padded);
             case
         };
+        let plain = |chunk: usize| HeadLoss {
+            chunk,
+            logits: Logits { vocab: 0, scale: 1.0, softcap: None },
+            z_loss: 0.0,
+        };
+        let odd = |chunk: usize, scale: f64, softcap: Option<f64>, z_loss: f64| HeadLoss {
+            chunk,
+            logits: Logits { vocab: 0, scale, softcap },
+            z_loss,
+        };
         vec![
-            one(vec![3, -100, 0, 10, 4, 4, 10], 11, 24, 3),
-            one(vec![1], 2, 8, 512),
-            one(vec![-100, -100, -100], 5, 16, 2),
-            one((0..70).map(|i| i * 7 % 33).collect(), 33, 40, 64),
+            one(vec![3, -100, 0, 10, 4, 4, 10], (11, 11), 24, plain(3)),
+            one(vec![1], (2, 2), 8, plain(512)),
+            one(vec![-100, -100, -100], (5, 5), 16, plain(2)),
+            one((0..70).map(|i| i * 7 % 33).collect(), (33, 33), 40, plain(64)),
+            one(vec![3, -100, 0, 10, 4, 4, 10], (11, 16), 24, odd(3, 0.5, Some(2.0), 0.0)),
+            one((0..35).map(|i| i * 5 % 37).collect(), (37, 40), 16, odd(16, 1.0, None, 0.01)),
+            one(vec![8, 0, 2, -100, 5], (9, 24), 8, odd(2, 1.7, Some(4.0), 0.003)),
         ]
     }
 }

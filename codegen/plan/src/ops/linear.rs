@@ -26,6 +26,7 @@ pub struct LinearBackward;
 impl Operation for Linear {
     const NAME: &'static str = "linear";
     const NARROW: &'static [&'static str] = &["x", "weight"];
+    const STREAM: &'static [&'static str] = &["residual"];
 
     fn cost(&self, io: &Io) -> Cost {
         let (y, inputs) = (io.buffer("y").len() as f64, io.columns("x") as f64);

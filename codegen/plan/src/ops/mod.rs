@@ -16,6 +16,7 @@ pub mod norm;
 pub mod positions;
 pub mod rope;
 mod rowwise;
+pub mod scale;
 
 use crate::arch::Arch;
 use crate::cost::Cost;
@@ -38,6 +39,9 @@ pub trait Operation: Clone + PartialEq + std::fmt::Debug {
     /// Slots it reads that may be narrow (bf16) without loss beyond what a matrix operand suffers: operands of
     /// matrix products, and elementwise inputs that stand beside them.
     const NARROW: &'static [&'static str] = &[];
+
+    /// Slots that hold the residual stream, or the gradient of it, when the op stands in a block's main line.
+    const STREAM: &'static [&'static str] = &[];
 
     /// Work and traffic.
     fn cost(&self, io: &Io) -> Cost;
@@ -105,6 +109,12 @@ macro_rules! ops {
                 match self { $(Self::$name(_) => <$module::$name as Operation>::NARROW),* }
             }
 
+            /// See [`Operation::STREAM`].
+            #[must_use]
+            pub fn stream_slots(&self) -> &'static [&'static str] {
+                match self { $(Self::$name(_) => <$module::$name as Operation>::STREAM),* }
+            }
+
             /// See [`Operation::cost`].
             #[must_use]
             pub fn cost(&self, io: &Io) -> Cost {
@@ -152,6 +162,7 @@ ops! {
     activation::Activation,
     activation::ActivationBackward,
     add::Add,
+    scale::Scale,
     cast::Cast,
     head_loss::HeadLoss,
     head::Head,

@@ -2,7 +2,7 @@
 //!
 //! rms: `y = w x / sqrt(mean(x^2) + eps)` (B. Zhang, R. Sennrich, 2019). layer: `y = w (x - mean(x)) /
 //! sqrt(var(x) + eps) + b` (J. Ba, J. Kiros, G. Hinton, 2016). With `groups` above 1 a row is that many vectors, each
-//! normalised on its own with the same weight.
+//! normalised on its own with the same weight. The factor w is a learned weight, 1 + that, or absent.
 
 use super::Operation;
 use super::rowwise::{MISSING, UNEVEN, WARP, WIDTH, accumulate, count, elements, kernel, launches, pointer};
@@ -49,20 +49,57 @@ impl NormKind {
     }
 }
 
-/// Reads x [rows, groups * d], weight [d], bias [d] (layer only). Writes y like x, rstd [rows, groups], mean likewise
-/// (layer only).
+/// What a normalised value is multiplied by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormWeight {
+    /// A learned weight.
+    W,
+    /// One more than a learned weight.
+    OnePlusW,
+    /// Nothing; a layer norm has no bias then either.
+    None,
+}
+
+impl NormWeight {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::W, Self::OnePlusW, Self::None];
+
+    /// Its name in attributes and kernels.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::W => "w",
+            Self::OnePlusW => "one_plus_w",
+            Self::None => "none",
+        }
+    }
+
+    /// What is added to the stored weight to make the factor.
+    #[must_use]
+    pub fn offset(self) -> f64 {
+        f64::from(u8::from(self == Self::OnePlusW))
+    }
+}
+
+/// Reads x [rows, groups * d], and where learned weight [d] and bias [d] (layer only). Writes y like x, rstd
+/// [rows, groups], mean likewise (layer only).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norm {
     /// Which norm.
     pub kind: NormKind,
     /// Added under the root.
     pub epsilon: f64,
+    /// The learned factor.
+    pub weight: NormWeight,
     /// Vectors in a row.
     pub groups: usize,
+    /// Columns of a vector over which means are taken: d, unless some of them are padding, which holds zeros (rms
+    /// only).
+    pub count: usize,
 }
 
-/// Reads d_y, x, weight, rstd, mean (layer only). Writes d_x, d_weight, d_bias (layer only), and partials
-/// [n, 1 or 2, d], the sums of d_weight (and d_bias) over n fixed sets of rows.
+/// Reads d_y, x, rstd, weight (where learned), mean (layer only). Writes d_x, and where learned d_weight, d_bias (layer
+/// only) and partials [n, 1 or 2, d], the sums of d_weight (and d_bias) over n fixed sets of rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormBackward(pub Norm);
 
@@ -108,12 +145,24 @@ fn backward_threads(columns: usize) -> Threads {
 }
 
 impl Norm {
+    /// Is there a learned bias?
+    #[must_use]
+    pub fn has_bias(&self) -> bool {
+        self.kind.has_bias() && self.weight != NormWeight::None
+    }
+
+    /// What column `i` of a vector is multiplied by.
+    #[cfg(feature = "reference")]
+    fn factor<F: Float>(&self, inputs: &Inputs<F>, i: usize) -> F {
+        inputs.find("weight").map_or(F::of(1.0), |weight| weight[i] + F::of(self.weight.offset()))
+    }
+
     /// What forward and backward kernels have in common, in the order of their names.
     fn fields(&self, io: &Io, columns: usize, threads: Threads) -> Vec<SpecField> {
         vec![
             field("kind", "", SpecValue::Word(self.kind.name())),
             field("x_type", "", SpecValue::Type(io.dtype("x"))),
-            field("bias", "bias", SpecValue::Bool(self.kind.has_bias())),
+            field("bias", "bias", SpecValue::Bool(self.has_bias())),
             field("groups", "g", SpecValue::Int(self.groups as i64)),
             field("columns", "d", SpecValue::Int(columns as i64)),
             field("row_threads", "rt", SpecValue::Int(threads.row as i64)),
@@ -153,7 +202,7 @@ impl NormBackward {
             block,
             shared_memory: 4 * block,
             fields: vec![
-                field("bias", "bias", SpecValue::Bool(self.0.kind.has_bias())),
+                field("bias", "bias", SpecValue::Bool(self.0.has_bias())),
                 field("columns", "d", SpecValue::Int(columns as i64)),
             ],
         };
@@ -167,12 +216,13 @@ impl NormBackward {
     }
 
     fn sums(&self) -> usize {
-        1 + usize::from(self.0.kind.has_bias())
+        1 + usize::from(self.0.has_bias())
     }
 }
 
 impl Operation for Norm {
     const NAME: &'static str = "norm";
+    const STREAM: &'static [&'static str] = &["x"];
 
     fn cost(&self, io: &Io) -> Cost {
         Cost { vector_flops: 5.0 * io.buffer("x").len() as f64, bytes: io.bytes(), ..Cost::default() }
@@ -191,19 +241,21 @@ impl Operation for Norm {
         .into_iter()
         .flatten()
         .collect();
-        let plan = tape.plan();
-        let rows = step.reads.iter().find(|r| r.slot == "x").map_or(1, |r| plan.buffer(r.buffer).rows());
-        let weight = step.reads.iter().find(|r| r.slot == "weight").map(|r| plan.buffer(r.buffer));
-        let (name, d) = weight.map_or((String::new(), 1), |weight| (weight.name.clone(), weight.len()));
-        let sums = 1 + usize::from(self.kind.has_bias());
-        let n = (rows * self.groups).min(PARTIALS);
-        let partials = tape.scratch(format!("{name}.partials"), vec![n, sums, d]);
-        writes.push(write("partials", partials));
+        if let (Some(x), Some(weight)) = (Tape::id(step, "x"), Tape::id(step, "weight")) {
+            let (rows, weight) = (tape.plan().buffer(x).rows(), tape.plan().buffer(weight));
+            let (name, d) = (format!("{}.partials", weight.name), weight.len());
+            let sums = 1 + usize::from(self.has_bias());
+            let n = (rows * self.groups).min(PARTIALS);
+            writes.push(write("partials", tape.scratch(name, vec![n, sums, d])));
+        }
         tape.emit(NormBackward(self.clone()), reads, writes);
     }
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
-        let columns = io.buffer("weight").len();
+        let columns = io.columns("x") / self.groups;
+        if self.weight != NormWeight::W || self.count != columns {
+            return Lowered::NoKernel("no kernel yet");
+        }
         if !columns.is_multiple_of(WIDTH) {
             return UNEVEN;
         }
@@ -231,12 +283,12 @@ impl Operation for Norm {
 
     #[cfg(feature = "reference")]
     fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
-        let (x, weight) = (inputs.get("x"), inputs.get("weight"));
-        let d = weight.len();
+        let x = inputs.get("x");
+        let d = inputs.dims("x").1 / self.groups;
         let mut y = vec![F::default(); x.len()];
         let (mut rstds, mut means) = (Vec::new(), Vec::new());
         for (row, y) in x.chunks(d).zip(y.chunks_mut(d)) {
-            let n = F::of(d as f64);
+            let n = F::of(self.count as f64);
             let mean = match self.kind {
                 NormKind::Rms => F::default(),
                 NormKind::Layer => row.iter().copied().sum::<F>() / n,
@@ -244,8 +296,8 @@ impl Operation for Norm {
             let variance = row.iter().map(|x| (*x - mean) * (*x - mean)).sum::<F>() / n;
             let rstd = F::of(1.0) / (variance + F::of(self.epsilon)).sqrt();
             for i in 0..d {
-                y[i] = (row[i] - mean) * rstd * weight[i];
-                if self.kind.has_bias() {
+                y[i] = (row[i] - mean) * rstd * self.factor(inputs, i);
+                if self.has_bias() {
                     y[i] += inputs.get("bias")[i];
                 }
             }
@@ -261,32 +313,44 @@ impl Operation for Norm {
 
     #[cfg(feature = "reference")]
     fn cases() -> Vec<Case> {
-        let one = |kind: NormKind, rows: usize, groups: usize, d: usize, epsilon: f64| {
-            let label = format!("{} {rows}x{groups}x{d}", kind.name());
-            let mut reads = vec![
-                ("x", vec![rows, groups * d], Fill::Normal(1.3)),
-                ("weight", vec![d], Fill::Around(1.0)),
-            ];
+        let one = |kind: NormKind, weight: NormWeight, rows: usize, groups: usize, d: usize, epsilon: f64| {
+            let label = format!("{} {} {rows}x{groups}x{d}", kind.name(), weight.name());
+            let op = Norm { kind, epsilon, weight, groups, count: d };
+            let mut reads = vec![("x", vec![rows, groups * d], Fill::Normal(1.3))];
             let mut writes = vec![("y", vec![rows, groups * d]), ("rstd", vec![rows, groups])];
-            if kind.has_bias() {
+            if weight != NormWeight::None {
+                reads.push(("weight", vec![d], Fill::Around(1.0 - weight.offset())));
+            }
+            if op.has_bias() {
                 reads.push(("bias", vec![d], Fill::Normal(0.5)));
+            }
+            if kind.has_bias() {
                 writes.push(("mean", vec![rows, groups]));
             }
-            case(&label, Norm { kind, epsilon, groups }, &reads, &writes)
+            case(&label, op, &reads, &writes)
         };
-        vec![
-            one(NormKind::Rms, 7, 1, 40, 1e-3),
-            one(NormKind::Rms, 5, 3, 24, 1e-6),
-            one(NormKind::Layer, 6, 1, 72, 1e-2),
-            one(NormKind::Layer, 1, 1, 8, 1e-5),
-            one(NormKind::Rms, 300, 1, 8, 1e-5),
-        ]
+        let (rms, layer) = (NormKind::Rms, NormKind::Layer);
+        let mut cases = vec![
+            one(rms, NormWeight::W, 7, 1, 40, 1e-3),
+            one(rms, NormWeight::W, 5, 3, 24, 1e-6),
+            one(layer, NormWeight::W, 6, 1, 72, 1e-2),
+            one(layer, NormWeight::W, 1, 1, 8, 1e-5),
+            one(rms, NormWeight::W, 300, 1, 8, 1e-5),
+            one(rms, NormWeight::OnePlusW, 9, 2, 56, 1e-4),
+            one(layer, NormWeight::OnePlusW, 5, 1, 40, 1e-3),
+            one(rms, NormWeight::None, 7, 1, 104, 1e-3),
+            one(layer, NormWeight::None, 4, 2, 24, 1e-2),
+        ];
+        cases.push(padded(NormWeight::W, 2, 13));
+        cases.push(padded(NormWeight::OnePlusW, 1, 21));
+        cases
     }
 }
 
 impl Operation for NormBackward {
     const NAME: &'static str = "norm_backward";
     const NARROW: &'static [&'static str] = &["d_y"];
+    const STREAM: &'static [&'static str] = &["x", "d_x"];
 
     fn cost(&self, io: &Io) -> Cost {
         Cost { vector_flops: 11.0 * io.buffer("x").len() as f64, bytes: io.bytes(), ..Cost::default() }
@@ -296,7 +360,10 @@ impl Operation for NormBackward {
         if ["d_x", "d_weight", "partials"].iter().any(|slot| !io.has(slot)) {
             return MISSING;
         }
-        let columns = io.buffer("weight").len();
+        let columns = io.columns("x") / self.0.groups;
+        if self.0.weight != NormWeight::W || self.0.count != columns {
+            return Lowered::NoKernel("no kernel yet");
+        }
         if !columns.is_multiple_of(WIDTH) {
             return UNEVEN;
         }
@@ -310,18 +377,17 @@ impl Operation for NormBackward {
     /// for rms; `d_weight = sum over rows of d_y h`, `d_bias = sum over rows of d_y`.
     #[cfg(feature = "reference")]
     fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
-        let (d_y, x, weight, rstd) =
-            (inputs.get("d_y"), inputs.get("x"), inputs.get("weight"), inputs.get("rstd"));
+        let (d_y, x, rstd) = (inputs.get("d_y"), inputs.get("x"), inputs.get("rstd"));
         let layer = self.0.kind.has_bias();
-        let d = weight.len();
-        let n = F::of(d as f64);
+        let d = inputs.dims("x").1 / self.0.groups;
+        let n = F::of(self.0.count as f64);
         let mut d_x = vec![F::default(); x.len()];
         let (mut d_weight, mut d_bias) = (vec![F::default(); d], vec![F::default(); d]);
         for row in 0..x.len() / d {
             let (x, d_y) = (&x[row * d..][..d], &d_y[row * d..][..d]);
             let mean = if layer { inputs.get("mean")[row] } else { F::default() };
             let h: Vec<F> = x.iter().map(|x| (*x - mean) * rstd[row]).collect();
-            let g: Vec<F> = (0..d).map(|i| weight[i] * d_y[i]).collect();
+            let g: Vec<F> = (0..d).map(|i| self.0.factor(inputs, i) * d_y[i]).collect();
             let mean_g = if layer { g.iter().copied().sum::<F>() / n } else { F::default() };
             let mean_gh = (0..d).map(|i| g[i] * h[i]).sum::<F>() / n;
             for i in 0..d {
@@ -330,17 +396,25 @@ impl Operation for NormBackward {
                 d_bias[i] += d_y[i];
             }
         }
-        let mut outputs = vec![("d_x", d_x), ("d_weight", d_weight)];
-        if layer {
-            outputs.push(("d_bias", d_bias));
-        }
-        Ok(outputs)
+        Ok(vec![("d_x", d_x), ("d_weight", d_weight), ("d_bias", d_bias)])
     }
 
     #[cfg(feature = "reference")]
     fn cases() -> Vec<Case> {
         Vec::new()
     }
+}
+
+/// Vectors of `count` columns, each followed by zeros up to a multiple of 8, as queries of an odd width are.
+#[cfg(feature = "reference")]
+fn padded(weight: NormWeight, groups: usize, count: usize) -> Case {
+    let (rows, d) = (5, count.next_multiple_of(8));
+    let value = |i: usize| if i % d < count { ((i * i + 3 * i) as f32 * 0.37).sin() } else { 0.0 };
+    let values = |n: usize| Fill::Values((0..n).map(value).collect());
+    let op = Norm { kind: NormKind::Rms, epsilon: 1e-3, weight, groups, count };
+    let reads = [("x", vec![rows, groups * d], values(rows * groups * d)), ("weight", vec![d], values(d))];
+    let writes = [("y", vec![rows, groups * d]), ("rstd", vec![rows, groups])];
+    case(&format!("{} {rows}x{groups}x{count} in {d}", weight.name()), op, &reads, &writes)
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ pub struct PositionsBackward {
 
 impl Operation for Positions {
     const NAME: &'static str = "positions";
+    const STREAM: &'static [&'static str] = &["x", "y"];
 
     fn cost(&self, io: &Io) -> Cost {
         let (x, y) = (io.buffer("x"), io.buffer("y"));
@@ -95,6 +96,7 @@ impl Operation for Positions {
 
 impl Operation for PositionsBackward {
     const NAME: &'static str = "positions_backward";
+    const STREAM: &'static [&'static str] = &["d_y"];
 
     fn cost(&self, io: &Io) -> Cost {
         Cost { vector_flops: io.buffer("d_y").len() as f64, bytes: io.bytes(), ..Cost::default() }

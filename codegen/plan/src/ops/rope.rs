@@ -1,7 +1,12 @@
 //! Rotary positions (J. Su et al., RoFormer, 2021), in place, on every head of a row.
 //!
-//! Pairs are (i, i + head_dim / 2), as in Llama and GPT-NeoX: with `angle = t theta^(-2 i / head_dim)` at position t,
-//! `y_i = x_i cos - x_j sin` and `y_j = x_j cos + x_i sin`. The gradient is the rotation by the opposite angle.
+//! Of each head the first `rotary` columns turn, in pairs (i, i + rotary / 2), as in Llama and GPT-NeoX: with
+//! `angle = t f_i`, `f_i = theta^(-2 i / rotary)` at position t, `y_i = x_i cos - x_j sin` and `y_j = x_j cos + x_i sin`.
+//! Frequencies may be scaled for longer contexts (see `scaling`). The gradient is the rotation by the opposite angle.
+
+mod scaling;
+
+pub use scaling::RopeScaling;
 
 use super::Operation;
 use super::rowwise::{BLOCK, count, elements, kernel, launches, pointer};
@@ -27,7 +32,11 @@ use crate::{
 pub struct Rope {
     /// Base of the angles.
     pub theta: f64,
-    /// Width of a head.
+    /// How frequencies are changed for longer contexts.
+    pub scaling: RopeScaling,
+    /// Columns of a head that turn; even.
+    pub rotary: usize,
+    /// Distance between heads, in columns.
     pub head_dim: usize,
     /// Rows per sequence.
     pub length: usize,
@@ -38,10 +47,13 @@ pub struct Rope {
 /// Heads for which a thread uses the sines and cosines it computed.
 const HEADS_PER_THREAD: usize = 4;
 
-/// The angle of pair `pair` at `position`, in f64.
-#[must_use]
-pub fn angle(theta: f64, head_dim: usize, position: usize, pair: usize) -> f64 {
-    position as f64 * theta.powf(-2.0 * pair as f64 / head_dim as f64)
+impl Rope {
+    /// Radians per position of each pair.
+    #[must_use]
+    pub fn frequencies(&self) -> Vec<f64> {
+        let plain = (0..self.rotary / 2).map(|i| self.theta.powf(-2.0 * i as f64 / self.rotary as f64));
+        self.scaling.apply(plain.collect(), self.theta)
+    }
 }
 
 impl Operation for Rope {
@@ -60,6 +72,9 @@ impl Operation for Rope {
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
         if io.id("x") != io.id("y") {
             return Lowered::NoKernel("rope rotates in place");
+        }
+        if self.rotary != self.head_dim || self.scaling != RopeScaling::None {
+            return Lowered::NoKernel("no kernel yet");
         }
         if !self.head_dim.is_multiple_of(8) {
             return Lowered::NoKernel("`head_dim` must be a multiple of 8");
@@ -94,13 +109,13 @@ impl Operation for Rope {
     fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
         let mut y = inputs.get("x").to_vec();
         let (_, columns) = inputs.dims("x");
-        let half = self.head_dim / 2;
+        let (half, frequencies) = (self.rotary / 2, self.frequencies());
+        let (sign, factor) = (if self.inverse { -1.0 } else { 1.0 }, self.scaling.attention_factor());
         for (row, y) in y.chunks_mut(columns).enumerate() {
             for head in y.chunks_mut(self.head_dim) {
                 for i in 0..half {
-                    let angle = angle(self.theta, self.head_dim, row % self.length, i);
-                    let sign = if self.inverse { -1.0 } else { 1.0 };
-                    let (cos, sin) = (F::of(angle.cos()), F::of(sign * angle.sin()));
+                    let angle = (row % self.length) as f64 * frequencies[i];
+                    let (cos, sin) = (F::of(factor * angle.cos()), F::of(factor * sign * angle.sin()));
                     let (a, b) = (head[i], head[i + half]);
                     head[i] = a * cos - b * sin;
                     head[i + half] = b * cos + a * sin;
@@ -113,7 +128,7 @@ impl Operation for Rope {
     /// The rotated columns are a view in the middle of a wider buffer.
     #[cfg(feature = "reference")]
     fn cases() -> Vec<Case> {
-        let one = |batch: usize, length: usize, heads: usize, head_dim: usize, theta: f64| {
+        let one = |(batch, length, heads): (usize, usize, usize), head_dim: usize, op: Rope| {
             let mut plan = Plan::default();
             let mut fills = Vec::new();
             let (rows, columns) = (batch * length, (heads + 2) * head_dim);
@@ -121,14 +136,44 @@ impl Operation for Rope {
             let wide = copy(&mut plan, x, "wide", Role::Activation);
             let view = plan.add_view("view", wide, head_dim..(heads + 1) * head_dim);
             plan.steps.push(Step {
-                op: Rope { theta, head_dim, length, inverse: false }.into(),
+                op: Rope { head_dim, length, ..op.clone() }.into(),
                 reads: vec![read("x", view)],
                 writes: vec![write("y", view)],
                 phase: Phase::Forward,
             });
             let y = copy(&mut plan, wide, "y", Role::Output);
-            finish(&format!("{batch}x{length}x{heads}x{head_dim}"), plan, fills, y)
+            let label = format!("{batch}x{length}x{heads}x{head_dim}, {} turn, {:?}", op.rotary, op.scaling);
+            finish(&label, plan, fills, y)
         };
-        vec![one(2, 5, 3, 24, 1e3), one(1, 33, 1, 8, 5e5), one(3, 1, 2, 16, 1e4)]
+        let op = |theta: f64, rotary: usize, scaling: RopeScaling| Rope {
+            theta,
+            scaling,
+            rotary,
+            head_dim: 0,
+            length: 0,
+            inverse: false,
+        };
+        let llama3 = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.5,
+            high_freq_factor: 3.0,
+            original_context: 40,
+        };
+        let yarn = RopeScaling::Yarn {
+            factor: 4.0,
+            original_context: 24,
+            beta_fast: 3.0,
+            beta_slow: 0.5,
+            attention_factor: 1.2,
+        };
+        vec![
+            one((2, 5, 3), 24, op(1e3, 24, RopeScaling::None)),
+            one((1, 33, 1), 8, op(5e5, 8, RopeScaling::None)),
+            one((3, 1, 2), 16, op(1e4, 16, RopeScaling::None)),
+            one((2, 7, 3), 40, op(1e4, 10, RopeScaling::None)),
+            one((1, 9, 2), 16, op(300.0, 14, RopeScaling::None)),
+            one((2, 37, 2), 32, op(50.0, 32, llama3)),
+            one((2, 37, 2), 24, op(90.0, 16, yarn)),
+        ]
     }
 }

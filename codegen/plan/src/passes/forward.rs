@@ -7,15 +7,16 @@ use crate::ops::activation::Activation;
 use crate::ops::add::Add;
 use crate::ops::attention::Attention;
 use crate::ops::embedding::Embedding;
-use crate::ops::head::Head as HeadOp;
+use crate::ops::head::{Head as HeadOp, Logits};
 use crate::ops::head_loss::HeadLoss;
 use crate::ops::linear::Linear;
-use crate::ops::norm::{Norm, NormKind};
+use crate::ops::norm::{Norm, NormKind, NormWeight};
 use crate::ops::positions::Positions;
 use crate::ops::rope::Rope;
+use crate::ops::scale::Scale;
 use crate::options::Options;
 use crate::plan::{Mode, Phase, Plan, Read, Step, Write};
-use crate::shape::Shape;
+use crate::shape::{LayerKind, Parallel, QkNorm, QkNormOrder, Shape};
 use crate::tape::{read, write};
 use std::collections::HashMap;
 
@@ -31,27 +32,37 @@ pub enum Head {
 /// The forward pass of `batch` sequences of `length` tokens.
 #[must_use]
 pub fn build(shape: &Shape, options: &Options, batch: usize, length: usize, head: Head) -> Plan {
-    let mut forward =
-        Forward { shape, plan: Plan::default(), parameters: HashMap::new(), rows: batch * length };
+    let padded = if options.padded { shape.padded() } else { shape.clone() };
+    let mut forward = Forward {
+        shape,
+        padded: &padded,
+        plan: Plan::default(),
+        parameters: HashMap::new(),
+        rows: batch * length,
+        length,
+    };
     for parameter in shape.parameters() {
-        let id = forward.plan.add(&parameter.name, parameter.shape, Dtype::Fp32, Role::Parameter);
+        let dims = if options.padded { parameter.padded } else { parameter.shape };
+        let id = forward.plan.add(&parameter.name, dims, Dtype::Fp32, Role::Parameter);
         forward.parameters.insert(parameter.name, id);
     }
-    let mut x = forward.embed(length);
+    let mut x = forward.embed();
     for layer in 0..shape.layers {
-        x = forward.attention(&format!("layers.{layer}"), x, length);
-        x = forward.feed_forward(&format!("layers.{layer}"), x);
+        x = forward.block(layer, x);
     }
-    let x = forward.norm("final_norm", x, 1, shape.norm.kind);
-    forward.head(x, head, options.head_chunk);
+    let x = forward.norm("final_norm", x);
+    forward.head(x, head, options);
     forward.plan
 }
 
 struct Forward<'a> {
     shape: &'a Shape,
+    /// The same with the dimensions that buffers have.
+    padded: &'a Shape,
     plan: Plan,
     parameters: HashMap<String, BufferId>,
     rows: usize,
+    length: usize,
 }
 
 impl Forward<'_> {
@@ -71,29 +82,41 @@ impl Forward<'_> {
         self.parameters.get(name).map(|id| read(slot, *id))
     }
 
-    fn embed(&mut self, length: usize) -> BufferId {
+    fn embed(&mut self) -> BufferId {
         let tokens = self.input("tokens", self.rows, Dtype::I32);
         let order = self.input("token_order", self.rows, Dtype::I32);
-        let x = self.activation("embedding", vec![self.rows, self.shape.d_model]);
+        let mut x = self.activation("embedding", vec![self.rows, self.shape.d_model]);
         let mut reads = vec![read("tokens", tokens)];
         reads.extend(self.parameter("embedding.weight", "table"));
         reads.push(read("token_order", order));
-        self.emit(Embedding, reads, vec![write("y", x)]);
-        let Some(table) = self.parameter("positions.weight", "table") else { return x };
-        let y = self.activation("embedding.positions", vec![self.rows, self.shape.d_model]);
-        self.emit(Positions { length }, vec![read("x", x), table], vec![write("y", y)]);
-        y
+        let op = Embedding { vocab: self.shape.vocab, scale: self.shape.embedding_scale };
+        self.emit(op, reads, vec![write("y", x)]);
+        if let Some(table) = self.parameter("positions.weight", "table") {
+            let y = self.activation("embedding.positions", vec![self.rows, self.shape.d_model]);
+            self.emit(Positions { length: self.length }, vec![read("x", x), table], vec![write("y", y)]);
+            x = y;
+        }
+        if self.shape.norm.embedding { self.norm("embedding_norm", x) } else { x }
     }
 
-    /// Normalises `x`, which is `groups` vectors per row, with the parameters called `name`.
-    fn norm(&mut self, name: &str, x: BufferId, groups: usize, kind: NormKind) -> BufferId {
+    /// Normalises the rows of `x` with the parameters called `name`.
+    fn norm(&mut self, name: &str, x: BufferId) -> BufferId {
         let columns = self.plan.buffer(x).columns();
         let y = self.activation(name, vec![self.rows, columns]);
-        self.norm_into(name, x, y, groups, kind);
+        self.norm_into(name, x, y, self.shape.norm.kind, 1, columns);
         y
     }
 
-    fn norm_into(&mut self, name: &str, x: BufferId, y: BufferId, groups: usize, kind: NormKind) {
+    /// Normalises `groups` vectors in each row of `x`, of which `count` columns are not padding.
+    fn norm_into(
+        &mut self,
+        name: &str,
+        x: BufferId,
+        y: BufferId,
+        kind: NormKind,
+        groups: usize,
+        count: usize,
+    ) {
         let rstd = self.activation(&format!("{name}.rstd"), vec![self.rows, groups]);
         let mut reads = vec![read("x", x)];
         let mut writes = vec![write("y", y), write("rstd", rstd)];
@@ -103,7 +126,8 @@ impl Forward<'_> {
             let mean = self.activation(&format!("{name}.mean"), vec![self.rows, groups]);
             writes.push(write("mean", mean));
         }
-        self.emit(Norm { kind, epsilon: self.shape.norm.epsilon, groups }, reads, writes);
+        let (epsilon, weight): (f64, NormWeight) = (self.shape.norm.epsilon, self.shape.norm.weight);
+        self.emit(Norm { kind, epsilon, weight, groups, count }, reads, writes);
     }
 
     fn linear(&mut self, name: &str, x: BufferId, outputs: usize) -> BufferId {
@@ -115,90 +139,141 @@ impl Forward<'_> {
         y
     }
 
-    fn add(&mut self, name: &str, a: BufferId, b: BufferId) -> BufferId {
-        let y = self.activation(name, vec![self.rows, self.shape.d_model]);
-        self.emit(Add, vec![read("a", a), read("b", b)], vec![write("y", y)]);
+    /// One layer: attention and feed-forward, one after the other or both on `x`.
+    fn block(&mut self, layer: usize, x: BufferId) -> BufferId {
+        let kind = self.shape.layer_kind(layer);
+        let at = |half: &str| format!("layers.{layer}.{half}");
+        let (attention, feed_forward) = (at("attention"), at("feed_forward"));
+        let before = self.shape.norm.placement.before();
+        let input = |forward: &mut Self, half: &str, x| {
+            if before { forward.norm(&format!("{half}_norm"), x) } else { x }
+        };
+        let normed = input(self, &attention, x);
+        let projected = self.attention(&attention, normed, kind);
+        let y = self.join(&attention, x, projected);
+        let normed = match self.shape.parallel {
+            Parallel::No => input(self, &feed_forward, y),
+            Parallel::TwoNorms => input(self, &feed_forward, x),
+            Parallel::OneNorm => normed,
+        };
+        let down = self.feed_forward(&feed_forward, normed);
+        self.join(&feed_forward, y, down)
+    }
+
+    /// Adds what a half of a block made to the residual stream.
+    fn join(&mut self, half: &str, x: BufferId, mut made: BufferId) -> BufferId {
+        if self.shape.norm.placement.after() {
+            made = self.norm(&format!("{half}_post_norm"), made);
+        }
+        let columns = vec![self.rows, self.shape.d_model];
+        if self.shape.residual_scale != 1.0 {
+            let scaled = self.activation(&format!("{half}.scaled"), columns.clone());
+            let op = Scale { factor: self.shape.residual_scale };
+            self.emit(op, vec![read("x", made)], vec![write("y", scaled)]);
+            made = scaled;
+        }
+        let y = self.activation(&format!("{half}.residual"), columns);
+        self.emit(Add, vec![read("a", x), read("b", made)], vec![write("y", y)]);
         y
     }
 
-    fn attention(&mut self, layer: &str, x: BufferId, length: usize) -> BufferId {
-        let attention = self.shape.attention;
+    fn attention(&mut self, at: &str, x: BufferId, kind: LayerKind) -> BufferId {
+        let (declared, attention) = (self.shape.attention, self.padded.attention);
         let (q_columns, kv_columns) = (attention.q_columns(), attention.kv_columns());
         let qk_columns = q_columns + kv_columns;
-        let at = |rest: &str| format!("{layer}.attention{rest}");
-        let normed = self.norm(&at("_norm"), x, 1, self.shape.norm.kind);
-        let qkv = self.linear(&at(".qkv"), normed, attention.qkv_columns());
-        let v = self.plan.add_view(at(".v"), qkv, qk_columns..attention.qkv_columns());
-        let mut qk = self.plan.add_view(at(".qk"), qkv, 0..qk_columns);
-        if attention.qk_norm {
-            let both = self.activation(&at(".qk_norm"), vec![self.rows, qk_columns]);
-            let parts = [
-                (".q_norm", 0..q_columns, attention.heads),
-                (".k_norm", q_columns..qk_columns, attention.kv_heads),
-            ];
-            for (name, columns, heads) in parts {
-                let from = self.plan.add_view(at(&format!("{name}.x")), qkv, columns.clone());
-                let to = self.plan.add_view(at(&format!("{name}.y")), both, columns);
-                self.norm_into(&at(name), from, to, heads, NormKind::Rms);
-            }
-            qk = both;
+        let qkv = self.linear(&format!("{at}.qkv"), x, attention.qkv_columns());
+        let v = self.plan.add_view(format!("{at}.v"), qkv, qk_columns..attention.qkv_columns());
+        let mut qk = self.plan.add_view(format!("{at}.qk"), qkv, 0..qk_columns);
+        let norm_is = |order: QkNormOrder| declared.qk_norm.filter(|norm| norm.order == order);
+        if let Some(norm) = norm_is(QkNormOrder::Before) {
+            qk = self.qk_norm(at, qk, norm);
         }
-        if let Some(theta) = attention.rope_theta {
-            let rope = Rope { theta, head_dim: attention.head_dim, length, inverse: false };
+        if let Some(rope) = kind.rope {
+            let rope = Rope {
+                theta: rope.theta,
+                scaling: rope.scaling,
+                rotary: rope.rotary(declared.head_dim).unwrap_or(declared.head_dim),
+                head_dim: attention.head_dim,
+                length: self.length,
+                inverse: false,
+            };
             self.emit(rope, vec![read("x", qk)], vec![write("y", qk)]);
         }
-        let q = self.plan.add_view(at(".q"), qk, 0..q_columns);
-        let k = self.plan.add_view(at(".k"), qk, q_columns..qk_columns);
-        let out = self.activation(&at(".out"), vec![self.rows, q_columns]);
-        let lse_shape = vec![self.rows / length, attention.heads, length];
-        let lse = self.activation(&at(".lse"), lse_shape);
+        if let Some(norm) = norm_is(QkNormOrder::After) {
+            qk = self.qk_norm(at, qk, norm);
+        }
+        let q = self.plan.add_view(format!("{at}.q"), qk, 0..q_columns);
+        let k = self.plan.add_view(format!("{at}.k"), qk, q_columns..qk_columns);
+        let out = self.activation(&format!("{at}.out"), vec![self.rows, q_columns]);
+        let lse_shape = vec![self.rows / self.length, attention.heads, self.length];
+        let lse = self.activation(&format!("{at}.lse"), lse_shape);
         let op = Attention {
             heads: attention.heads,
             kv_heads: attention.kv_heads,
             head_dim: attention.head_dim,
-            length,
+            length: self.length,
             causal: attention.causal,
+            window: kind.window,
+            softcap: attention.softcap,
+            scale: declared.scale(),
         };
         let reads = vec![read("q", q), read("k", k), read("v", v)];
         self.emit(op, reads, vec![write("out", out), write("lse", lse)]);
-        let projected = self.linear(&at(".output"), out, self.shape.d_model);
-        self.add(&at(".residual"), x, projected)
+        self.linear(&format!("{at}.output"), out, self.shape.d_model)
     }
 
-    fn feed_forward(&mut self, layer: &str, x: BufferId) -> BufferId {
-        let feed_forward = self.shape.feed_forward;
-        let kind = feed_forward.activation;
-        let at = |rest: &str| format!("{layer}.feed_forward{rest}");
-        let normed = self.norm(&at("_norm"), x, 1, self.shape.norm.kind);
-        let up = self.linear(&at(".up"), normed, kind.inputs() * feed_forward.d_ff);
-        let hidden = self.activation(&at(".hidden"), vec![self.rows, feed_forward.d_ff]);
+    /// Normalises the queries and the keys in `qk` into a buffer of their own.
+    fn qk_norm(&mut self, at: &str, qk: BufferId, norm: QkNorm) -> BufferId {
+        let (declared, attention) = (self.shape.attention, self.padded.attention);
+        let (q_columns, kv_columns) = (attention.q_columns(), attention.kv_columns());
+        let both = self.activation(&format!("{at}.qk_norm"), vec![self.rows, q_columns + kv_columns]);
+        let parts = [
+            ("q_norm", 0..q_columns, attention.heads),
+            ("k_norm", q_columns..q_columns + kv_columns, attention.kv_heads),
+        ];
+        for (name, columns, heads) in parts {
+            let name = format!("{at}.{name}");
+            let from = self.plan.add_view(format!("{name}.x"), qk, columns.clone());
+            let to = self.plan.add_view(format!("{name}.y"), both, columns);
+            let (groups, heads) = if norm.whole { (1, heads) } else { (heads, 1) };
+            self.norm_into(&name, from, to, NormKind::Rms, groups, heads * declared.head_dim);
+        }
+        both
+    }
+
+    fn feed_forward(&mut self, at: &str, x: BufferId) -> BufferId {
+        let (kind, d_ff) = (self.shape.feed_forward.activation, self.padded.feed_forward.d_ff);
+        let up = self.linear(&format!("{at}.up"), x, kind.inputs() * d_ff);
+        let hidden = self.activation(&format!("{at}.hidden"), vec![self.rows, d_ff]);
         self.emit(Activation { kind }, vec![read("x", up)], vec![write("y", hidden)]);
-        let down = self.linear(&at(".down"), hidden, self.shape.d_model);
-        self.add(&at(".residual"), x, down)
+        self.linear(&format!("{at}.down"), hidden, self.shape.d_model)
     }
 
-    fn head(&mut self, x: BufferId, head: Head, chunk: usize) {
+    fn head(&mut self, x: BufferId, head: Head, options: &Options) {
         let weight = if self.shape.tied { "embedding.weight" } else { "head.weight" };
         let mut reads = vec![read("x", x)];
         reads.extend(self.parameter(weight, "weight"));
+        reads.extend(self.parameter("head.bias", "bias"));
+        let Shape { vocab, logits_scale: scale, softcap, .. } = *self.shape;
+        let logits = Logits { vocab, scale, softcap };
         match head {
             Head::Loss => {
-                let chunk = chunk.clamp(1, self.rows.max(1));
+                let chunk = options.head_chunk.clamp(1, self.rows.max(1));
                 let targets = self.input("targets", self.rows, Dtype::I32);
                 let inverse_count = self.input("inverse_count", 1, Dtype::Fp32);
                 reads.extend([read("targets", targets), read("inverse_count", inverse_count)]);
                 let loss = self.plan.add("loss", vec![1], Dtype::Fp32, Role::Output);
-                let logits =
-                    self.plan.add("logits", vec![chunk, self.shape.vocab], Dtype::Fp32, Role::Scratch);
+                let room =
+                    self.plan.add("logits", vec![chunk, self.padded.vocab], Dtype::Fp32, Role::Scratch);
                 let loss = Write { slot: "loss", buffer: loss, mode: Mode::AccumulateLater };
-                self.emit(HeadLoss { chunk }, reads, vec![loss, write("logits", logits)]);
+                let op = HeadLoss { chunk, logits, z_loss: f64::from(options.z_loss) };
+                self.emit(op, reads, vec![loss, write("logits", room)]);
             }
             Head::Logits(n) => {
                 let positions = self.input("positions", n, Dtype::I32);
-                let logits =
-                    self.plan.add("asked_logits", vec![n, self.shape.vocab], Dtype::Fp32, Role::Output);
+                let made = self.plan.add("asked_logits", vec![n, vocab], Dtype::Fp32, Role::Output);
                 reads.push(read("positions", positions));
-                self.emit(HeadOp, reads, vec![write("logits", logits)]);
+                self.emit(HeadOp { logits }, reads, vec![write("logits", made)]);
             }
         }
     }

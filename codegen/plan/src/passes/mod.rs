@@ -30,6 +30,8 @@ pub fn train_step(shape: &Shape, options: &Options, batch: usize, length: usize)
 /// The forward pass alone: the loss, or logits for asked positions.
 #[must_use]
 pub fn forward_step(shape: &Shape, options: &Options, batch: usize, length: usize, head: Head) -> Plan {
+    // The term belongs to training: a loss that is only measured is the cross-entropy alone.
+    let options = &Options { z_loss: 0.0, ..options.clone() };
     let plan = forward::build(shape, options, batch, length, head);
     let plan = fuse::residual_in_linear(plan, options);
     let plan = narrow::apply(plan, shape, options);

@@ -2,7 +2,8 @@
 //!
 //! A buffer is narrow when some step reads it in a slot that its op marks as an operand, unless it is a sum that
 //! others add to (the residual stream's gradient): that stays fp32 and each such reader gets a narrow copy. A weight
-//! stays fp32 too, and gets a working copy that the optimizer writes.
+//! stays fp32 too, and gets a working copy that the optimizer writes. Where the Shape asks for a narrow residual stream,
+//! the stream and its gradient are narrow first, and need no copies.
 
 use crate::buffer::{BufferId, Role};
 use crate::dtype::Dtype;
@@ -21,6 +22,7 @@ pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
     if precision == Dtype::Fp32 {
         return plan;
     }
+    let plan = if shape.residual == Dtype::Fp32 { plan } else { narrow_stream(plan, precision) };
     let plan = copies_of_sums(plan, precision);
     let plan = working_copies(plan, precision);
     let narrow: Vec<BufferId> = operands(&plan)
@@ -28,6 +30,26 @@ pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
         .filter(|base| matches!(plan.buffer(*base).role, Role::Activation))
         .collect();
     set(plan, &narrow, precision)
+}
+
+/// Narrows what ops name as the residual stream, and its gradient.
+fn narrow_stream(mut plan: Plan, precision: Dtype) -> Plan {
+    let mut stream = HashSet::new();
+    for step in &plan.steps {
+        let slots = step.op.stream_slots();
+        let reads = step.reads.iter().map(|read| (read.slot, read.buffer));
+        let writes = step.writes.iter().map(|write| (write.slot, write.buffer));
+        for (_, buffer) in reads.chain(writes).filter(|(slot, _)| slots.contains(slot)) {
+            stream.insert(plan.base(buffer).0);
+        }
+    }
+    for index in 0..plan.buffers.len() {
+        let base = plan.base(BufferId(index)).0;
+        if stream.contains(&base) && plan.buffer(base).role == Role::Activation {
+            plan.buffers[index].dtype = precision;
+        }
+    }
+    plan
 }
 
 /// Base buffers that some step reads as an operand.
@@ -73,7 +95,8 @@ fn copies_of_sums(mut plan: Plan, precision: Dtype) -> Plan {
         for index in 0..step.reads.len() {
             let source = step.reads[index];
             let buffer = plan.buffer(source.buffer).clone();
-            let is_sum = buffer.role == Role::Activation && sums.contains(&source.buffer);
+            let is_sum =
+                buffer.role == Role::Activation && buffer.dtype != precision && sums.contains(&source.buffer);
             if is_sum && narrow.contains(&source.slot) {
                 let name = format!("{}.{}.{}", buffer.name, precision.name(), steps.len());
                 let copy = plan.add(name, buffer.shape, precision, Role::Activation);

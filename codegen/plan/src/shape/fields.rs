@@ -2,10 +2,10 @@
 //!
 //! Messages and documentation print allowed values from here; `parse` decides with it.
 
-use super::Biases;
+use super::{LayerName, Placement};
 use crate::dtype;
 use crate::ops::activation::ActivationKind;
-use crate::ops::norm::NormKind;
+use crate::ops::norm::{NormKind, NormWeight};
 
 /// What values a field takes.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,10 @@ pub enum Kind {
     Flag,
     /// One of some words.
     Choice(fn() -> Vec<&'static str>),
+    /// A flag that may also be one of some words.
+    FlagOrChoice(fn() -> Vec<&'static str>),
+    /// A list of some words; a single one needs no brackets.
+    List(fn() -> Vec<&'static str>),
 }
 
 /// A field of the attribute language.
@@ -62,7 +66,31 @@ fn positions() -> Vec<&'static str> {
 }
 
 fn biases() -> Vec<&'static str> {
-    Biases::ALL.iter().map(|biases| biases.name()).collect()
+    vec!["none", "qkv", "all", "head"]
+}
+
+fn norm_weights() -> Vec<&'static str> {
+    NormWeight::ALL.iter().map(|weight| weight.name()).collect()
+}
+
+fn placements() -> Vec<&'static str> {
+    Placement::ALL.iter().map(|placement| placement.name()).collect()
+}
+
+fn layer_names() -> Vec<&'static str> {
+    LayerName::ALL.iter().map(|name| name.name()).collect()
+}
+
+fn scalings() -> Vec<&'static str> {
+    vec!["none", "llama3", "yarn"]
+}
+
+fn qk_norms() -> Vec<&'static str> {
+    vec!["head", "whole"]
+}
+
+fn orders() -> Vec<&'static str> {
+    vec!["before", "after"]
 }
 
 fn precisions() -> Vec<&'static str> {
@@ -72,70 +100,126 @@ fn precisions() -> Vec<&'static str> {
 /// The sections of a declaration.
 pub const SECTIONS: &[&str] = &["model", "attention", "feed_forward", "target"];
 
-/// Every field but the targets and the activations, whose tables are their own (`arch`, `ops::activation`).
+const fn real(above: f64, most: f64) -> Kind {
+    Kind::Real { above, most }
+}
+
+/// A factor or a bound.
+const POSITIVE: Kind = real(0.0, 1e6);
+
+/// Every field but the targets and the activations, whose tables are their own (`arch`, `ops::activation`). Those of
+/// [`PER_KIND`] may also be said of one kind of layer: `attention.local.window`.
 pub const FIELDS: &[FieldRow] = &[
     row("model.vocab", count(2, 1 << 20, 1), None, "number of tokens"),
     row("model.context", count(1, 1 << 20, 1), Some("2048"), "greatest sequence length"),
     row("model.d_model", count(8, 1 << 16, 8), None, "width of the residual stream"),
     row("model.layers", count(1, 1024, 1), None, "number of blocks"),
+    row("model.pattern", Kind::List(layer_names), Some("global"), "kinds of layer, repeated over the depth"),
     row("model.tied", Kind::Flag, Some("absent: a head of its own"), "the head is the embedding's transpose"),
     row("model.norm", Kind::Choice(norms), Some("rms"), "root-mean-square norm, or layer norm with a bias"),
-    row("model.norm.eps", Kind::Real { above: 0.0, most: 1.0 }, Some("1e-5"), "added under the root"),
+    row("model.norm.eps", real(0.0, 1.0), Some("1e-5"), "added under the root"),
+    row("model.norm.weight", Kind::Choice(norm_weights), Some("w"), "the learned factor: w, 1 + w, or none"),
+    row("model.norm.placement", Kind::Choice(placements), Some("pre"), "before a half, after it, or both"),
+    row("model.norm.embedding", Kind::Flag, Some("absent"), "one more norm after the embedding"),
     row("model.positions", Kind::Choice(positions), Some("none"), "learned position embeddings"),
-    row("model.biases", Kind::Choice(biases), Some("none"), "which linears have biases (never the head)"),
+    row(
+        "model.biases",
+        Kind::List(biases),
+        Some("none"),
+        "which linears have biases; `all` leaves out the head",
+    ),
+    row("model.parallel", Kind::Flag, Some("absent"), "attention and feed-forward read the same input"),
+    row("model.parallel.shared_norm", Kind::Flag, Some("absent: one each"), "they read it through one norm"),
     row(
         "model.precision",
         Kind::Choice(precisions),
         Some("bf16"),
         "element type of matrix operands on a GPU",
     ),
+    row(
+        "model.residual",
+        Kind::Choice(precisions),
+        Some("fp32"),
+        "element type of the residual stream on a GPU",
+    ),
+    row("model.embedding_scale", POSITIVE, Some("1.0"), "factor of the tokens' embeddings"),
+    row("model.residual_scale", POSITIVE, Some("1.0"), "factor of what a half adds to the stream"),
+    row("model.logits_scale", POSITIVE, Some("1.0"), "factor of the logits"),
+    row("model.softcap", POSITIVE, Some("absent"), "bound c of the logits: c tanh(x / c)"),
     row("attention.heads", count(1, 1024, 1), None, "query heads"),
     row("attention.kv_heads", count(1, 1024, 1), Some("`heads`"), "key and value heads; divides `heads`"),
-    row("attention.head_dim", count(8, 256, 8), Some("`d_model` / `heads`"), "width of a head"),
+    row("attention.head_dim", count(1, 256, 1), Some("`d_model` / `heads`"), "width of a head"),
     row("attention.rope", Kind::Flag, Some("absent"), "rotary positions on queries and keys"),
-    row("attention.rope.theta", Kind::Real { above: 1.0, most: 1e12 }, Some("10000.0"), "base of the angles"),
+    row("attention.rope.theta", real(1.0, 1e12), Some("10000.0"), "base of the angles"),
+    row("attention.rope.fraction", real(0.0, 1.0), Some("1.0"), "share of each head that rotates"),
+    row("attention.rope.scaling", Kind::Choice(scalings), Some("none"), "frequencies for longer contexts"),
+    row(
+        "attention.rope.scaling.factor",
+        real(1.0, 1e6),
+        Some("required"),
+        "how much low frequencies are slowed",
+    ),
+    row(
+        "attention.rope.scaling.original_context",
+        count(1, 1 << 24, 1),
+        Some("required"),
+        "context before the scaling",
+    ),
+    row(
+        "attention.rope.scaling.low_freq_factor",
+        POSITIVE,
+        Some("1.0"),
+        "llama3: turns below which all is slowed",
+    ),
+    row(
+        "attention.rope.scaling.high_freq_factor",
+        POSITIVE,
+        Some("4.0"),
+        "llama3: turns above which all is kept",
+    ),
+    row("attention.rope.scaling.beta_fast", POSITIVE, Some("32.0"), "yarn: turns above which all is kept"),
+    row("attention.rope.scaling.beta_slow", POSITIVE, Some("1.0"), "yarn: turns below which all is slowed"),
+    row(
+        "attention.rope.scaling.attention_factor",
+        POSITIVE,
+        Some("0.1 ln(factor) + 1"),
+        "yarn: factor of rotated queries and keys",
+    ),
     row("attention.causal", Kind::Flag, Some("this one"), "a query sees itself and what is before it"),
     row("attention.full", Kind::Flag, Some("absent"), "a query sees every position"),
-    row("attention.qk_norm", Kind::Flag, Some("absent"), "RMS norm of each query and key head, before rope"),
-    row("feed_forward.d_ff", count(8, 1 << 18, 8), None, "width of the hidden layer"),
+    row(
+        "attention.window",
+        count(1, 1 << 20, 1),
+        Some("absent"),
+        "a query sees only positions nearer than this",
+    ),
+    row("attention.qk_norm", Kind::FlagOrChoice(qk_norms), Some("absent"), "RMS norm of queries and of keys"),
+    row("attention.qk_norm.order", Kind::Choice(orders), Some("before"), "before or after rope"),
+    row("attention.softcap", POSITIVE, Some("absent"), "bound c of the scores: c tanh(x / c)"),
+    row("attention.scale", POSITIVE, Some("1 / sqrt(`head_dim`)"), "factor of the scores"),
+    row("attention.no_rope", Kind::Flag, Some("absent"), "no rope in this kind of layer"),
+    row("feed_forward.d_ff", count(1, 1 << 18, 1), None, "width of the hidden layer"),
+    row("feed_forward.experts", count(1, 4096, 1), Some("absent"), "experts of a mixture"),
+    row("feed_forward.active", count(1, 4096, 1), Some("absent"), "experts that a token uses"),
 ];
 
-/// Fields, and words of fields there are, whose names are settled and whose meaning is not built yet.
-pub const PLANNED: &[&str] = &[
-    "model.precision = fp16",
-    "model.residual",
-    "model.norm.weight",
-    "model.norm.placement",
-    "model.norm.embedding",
-    "model.biases = head",
-    "model.pattern",
-    "model.parallel",
-    "model.embedding_scale",
-    "model.residual_scale",
-    "model.logits_scale",
-    "model.softcap",
-    "model.crate",
-    "attention.rope.fraction",
-    "attention.rope.scaling",
-    "attention.qk_norm = whole",
-    "attention.qk_norm = head",
-    "attention.qk_norm.order",
-    "attention.window",
-    "attention.softcap",
-    "attention.scale",
-    "attention.local",
-    "attention.global",
-    "feed_forward.geglu",
-    "feed_forward.relu2",
-    "feed_forward.relu",
-    "feed_forward.experts",
-    "feed_forward.active",
-];
+/// Fields of attention that may be said of one kind of layer, with their settings.
+pub(super) const PER_KIND: &[&str] = &["window", "rope", "no_rope"];
 
-/// The planned field that `path` names, or a setting of.
-pub(super) fn planned(path: &str) -> Option<&'static str> {
-    let is_it = |rest: &str| rest.is_empty() || rest.starts_with('.');
-    PLANNED.iter().copied().find(|planned| path.strip_prefix(planned).is_some_and(is_it))
+/// Fields that make no sense but for one kind of layer.
+const ONLY_PER_KIND: &str = "attention.no_rope";
+
+/// Fields that are read and checked, and whose meaning is not built yet.
+pub const PLANNED: &[&str] = &["feed_forward.experts", "feed_forward.active"];
+
+/// The row of a path; that of a kind of layer is the row of all.
+pub(super) fn find(path: &str) -> Option<&'static FieldRow> {
+    let of_all = LayerName::ALL.iter().find_map(|name| {
+        let rest = path.strip_prefix("attention.")?.strip_prefix(name.name())?.strip_prefix('.')?;
+        Some(format!("attention.{rest}"))
+    });
+    let path = of_all.as_deref().unwrap_or(path);
+    FIELDS.iter().find(|row| row.path == path)
 }
 
 impl Kind {
@@ -149,10 +233,9 @@ impl Kind {
             Kind::Count { greatest, multiple, .. } => format!("a multiple of {multiple} up to {greatest}"),
             Kind::Real { above, most } => format!("a number above {above} up to {most:?}"),
             Kind::Flag => "a flag: named alone, or `= true` or `= false`".to_owned(),
-            Kind::Choice(words) => {
-                let words: Vec<_> = words().iter().map(|word| format!("`{word}`")).collect();
-                format!("one of {}", words.join(", "))
-            }
+            Kind::Choice(words) => format!("one of {}", quoted(&words())),
+            Kind::FlagOrChoice(words) => format!("a flag or one of {}", quoted(&words())),
+            Kind::List(words) => format!("one or a list of {}", quoted(&words())),
         }
     }
 }
@@ -171,11 +254,22 @@ impl FieldRow {
     }
 }
 
+fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}
+
 /// Every path a declaration may use, activations and targets included.
 pub(super) fn all_paths() -> Vec<String> {
     let sections = SECTIONS.iter().map(|section| (*section).to_owned());
     let activations = ActivationKind::ALL.iter().map(|kind| format!("feed_forward.{}", kind.name()));
     let targets = crate::arch::ALL.iter().map(|arch| format!("target.{}", arch.name));
-    let fields = FIELDS.iter().map(|row| row.path.to_owned());
-    sections.chain(fields).chain(activations).chain(targets).collect()
+    let fields = FIELDS.iter().map(|row| row.path.to_owned()).filter(|path| path != ONLY_PER_KIND);
+    let kinds = LayerName::ALL.iter().flat_map(|name| {
+        let kind = format!("attention.{}", name.name());
+        let settings = FIELDS.iter().filter_map(|row| row.path.strip_prefix("attention."));
+        let settings = settings.filter(|rest| PER_KIND.contains(&rest.split('.').next().unwrap_or(rest)));
+        let settings: Vec<_> = settings.map(|rest| format!("{kind}.{rest}")).collect();
+        std::iter::once(kind).chain(settings)
+    });
+    sections.chain(fields).chain(kinds).chain(activations).chain(targets).collect()
 }

@@ -3,12 +3,16 @@
 //! In: fields from a front end. Out: a [`Shape`], or every problem with its place. Batch size and sequence length
 //! are not here: one set of kernels serves all of them.
 
+mod attention;
 mod fields;
+mod padding;
 mod parameters;
 mod parse;
 pub mod presets;
 mod suggestion;
+mod text;
 
+pub use attention::{Attention, LayerKind, LayerName, QkNorm, QkNormOrder, Rope};
 pub use fields::{FIELDS, FieldRow, Kind, PLANNED, SECTIONS};
 pub use parameters::{Initial, Parameter};
 pub use parse::{parse, parse_text};
@@ -16,10 +20,9 @@ pub use parse::{parse, parse_text};
 use crate::arch::Arch;
 use crate::dtype::Dtype;
 use crate::ops::activation::ActivationKind;
-use crate::ops::norm::NormKind;
-use std::fmt::Write as _;
+use crate::ops::norm::{NormKind, NormWeight};
 
-/// A decoder-only transformer: pre-norm blocks of attention and feed-forward.
+/// A transformer: blocks of attention and feed-forward over one residual stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// Number of tokens.
@@ -30,16 +33,30 @@ pub struct Shape {
     pub d_model: usize,
     /// Number of blocks.
     pub layers: usize,
+    /// Kinds of layer, repeated over the depth; not empty.
+    pub pattern: Vec<LayerName>,
     /// Is the head the embedding's transpose?
     pub tied: bool,
-    /// The norm of every block and the last one.
+    /// Every norm but that of queries and keys.
     pub norm: Norm,
     /// Are there learned position embeddings?
     pub learned_positions: bool,
     /// Which linears have biases.
     pub biases: Biases,
+    /// How attention and feed-forward of a block follow each other.
+    pub parallel: Parallel,
     /// Element type of matrix operands.
     pub precision: Dtype,
+    /// Element type of the residual stream.
+    pub residual: Dtype,
+    /// What embeddings of tokens are multiplied by.
+    pub embedding_scale: f64,
+    /// What attention and feed-forward are multiplied by before they are added to the stream.
+    pub residual_scale: f64,
+    /// What the products of the head are multiplied by.
+    pub logits_scale: f64,
+    /// Bound of the logits.
+    pub softcap: Option<f64>,
     /// Attention of every block.
     pub attention: Attention,
     /// Feed-forward of every block.
@@ -55,54 +72,72 @@ pub struct Norm {
     pub kind: NormKind,
     /// Added under the root.
     pub epsilon: f64,
+    /// The learned factor.
+    pub weight: NormWeight,
+    /// Where in a block it stands.
+    pub placement: Placement,
+    /// Is there one more after the embedding?
+    pub embedding: bool,
+}
+
+/// Where the norms of a block stand, for each half f of it. Before the head there is always one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// `x + f(norm(x))`.
+    Pre,
+    /// `x + norm(f(x))`.
+    Post,
+    /// `x + norm(f(norm(x)))`.
+    Both,
+}
+
+impl Placement {
+    /// Every choice.
+    pub const ALL: [Self; 3] = [Self::Pre, Self::Post, Self::Both];
+
+    /// Its name in the attribute.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pre => "pre",
+            Self::Post => "post",
+            Self::Both => "both",
+        }
+    }
+
+    /// Is there a norm before each half?
+    #[must_use]
+    pub fn before(self) -> bool {
+        self != Self::Post
+    }
+
+    /// Is there a norm after each half?
+    #[must_use]
+    pub fn after(self) -> bool {
+        self != Self::Pre
+    }
 }
 
 /// Which linears have biases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Biases {
+    /// The joint query, key and value projection.
+    pub qkv: bool,
+    /// The other linears of a block.
+    pub others: bool,
+    /// The head.
+    pub head: bool,
+}
+
+/// How the two halves of a block follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Biases {
-    /// None of them.
-    None,
-    /// The joint query, key and value projection only.
-    Qkv,
-    /// Every linear but the head.
-    All,
-}
-
-/// Attention of a block.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Attention {
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads; divides `heads`.
-    pub kv_heads: usize,
-    /// Width of a head.
-    pub head_dim: usize,
-    /// Base of the rotary angles, if there are any.
-    pub rope_theta: Option<f64>,
-    /// Does a query see only itself and what is before it?
-    pub causal: bool,
-    /// Are queries and keys normalised per head (RMS, before rope)?
-    pub qk_norm: bool,
-}
-
-impl Attention {
-    /// Columns of the queries.
-    #[must_use]
-    pub fn q_columns(&self) -> usize {
-        self.heads * self.head_dim
-    }
-
-    /// Columns of the keys, and of the values.
-    #[must_use]
-    pub fn kv_columns(&self) -> usize {
-        self.kv_heads * self.head_dim
-    }
-
-    /// Columns of the joint projection.
-    #[must_use]
-    pub fn qkv_columns(&self) -> usize {
-        self.q_columns() + 2 * self.kv_columns()
-    }
+pub enum Parallel {
+    /// Feed-forward reads what attention added to.
+    No,
+    /// Both read the block's input, each through a norm of its own.
+    TwoNorms,
+    /// Both read the block's input through one norm.
+    OneNorm,
 }
 
 /// Feed-forward of a block.
@@ -115,38 +150,6 @@ pub struct FeedForward {
 }
 
 impl Shape {
-    /// The canonical text: every field but the targets, one per line, defaults spelled out. It parses back to the
-    /// same Shape, and equal Shapes have equal text.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        let mut line = |path: &str, value: &dyn std::fmt::Display| {
-            let _ = writeln!(text, "{path} = {value}");
-        };
-        line("model.vocab", &self.vocab);
-        line("model.context", &self.context);
-        line("model.d_model", &self.d_model);
-        line("model.layers", &self.layers);
-        line("model.tied", &self.tied);
-        line("model.norm", &self.norm.kind.name());
-        line("model.norm.eps", &format!("{:e}", self.norm.epsilon));
-        line("model.positions", &if self.learned_positions { "learned" } else { "none" });
-        line("model.biases", &self.biases.name());
-        line("model.precision", &self.precision.name());
-        line("attention.heads", &self.attention.heads);
-        line("attention.kv_heads", &self.attention.kv_heads);
-        line("attention.head_dim", &self.attention.head_dim);
-        line("attention.rope", &self.attention.rope_theta.is_some());
-        if let Some(theta) = self.attention.rope_theta {
-            line("attention.rope.theta", &format!("{theta:?}"));
-        }
-        line(if self.attention.causal { "attention.causal" } else { "attention.full" }, &true);
-        line("attention.qk_norm", &self.attention.qk_norm);
-        line(&format!("feed_forward.{}", self.feed_forward.activation.name()), &true);
-        line("feed_forward.d_ff", &self.feed_forward.d_ff);
-        text
-    }
-
     /// Eight hexadecimal digits of the text's FNV-1a hash (G. Fowler, L. Noll, K.-P. Vo), for folder names.
     #[must_use]
     pub fn hash(&self) -> String {
@@ -161,19 +164,16 @@ impl Shape {
     pub fn n_parameters(&self) -> usize {
         self.parameters().iter().map(|parameter| parameter.shape.iter().product::<usize>()).sum()
     }
-}
 
-impl Biases {
-    /// Every choice.
-    pub const ALL: [Self; 3] = [Self::None, Self::Qkv, Self::All];
-
-    /// Its name in the attribute.
+    /// The kind of a layer.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Qkv => "qkv",
-            Self::All => "all",
-        }
+    pub fn layer_kind(&self, layer: usize) -> LayerKind {
+        self.attention.kind(self.pattern[layer % self.pattern.len()])
+    }
+
+    /// Does the pattern name more than the one kind there is without it?
+    #[must_use]
+    pub fn has_pattern(&self) -> bool {
+        self.pattern != [LayerName::Global]
     }
 }

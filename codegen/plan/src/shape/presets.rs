@@ -15,8 +15,10 @@ pub struct Preset {
     pub published_parameters: Option<usize>,
 }
 
-/// Every preset. Sources of the published counts: GPT-2 small as released has 124,439,808; Qwen2.5-0.5B has
-/// 494,032,768; Llama-3.2-1B, which `llama-1b` is shaped like, has 1,235,814,400.
+/// Every preset. Published counts are those of the released weights: GPT-2 small 124,439,808; Qwen2.5-0.5B 494,032,768;
+/// Llama-3.2-1B (which `llama-1b` is shaped like) 1,235,814,400; SmolLM2-135M 134,515,008; Qwen3-0.6B 596,049,920 and
+/// Qwen3-1.7B 1,720,574,976 (without the second copy of the tied table); Gemma-2-2B 2,614,341,888; Pythia-160M
+/// 162,322,944.
 pub const ALL: &[Preset] = &[
     Preset {
         name: "tiny",
@@ -59,6 +61,63 @@ pub const ALL: &[Preset] = &[
                  attention.kv_heads = 2\nattention.head_dim = 64\nattention.rope\n\
                  attention.rope.theta = 1000000.0\nfeed_forward.swiglu\nfeed_forward.d_ff = 4864\n",
         published_parameters: Some(494_032_768),
+    },
+    Preset {
+        name: "smollm2-135m",
+        about: "SmolLM2-135M: small, deep, grouped queries",
+        fields: "model.vocab = 49152\nmodel.context = 8192\nmodel.d_model = 576\nmodel.layers = 30\n\
+                 model.tied\nattention.heads = 9\nattention.kv_heads = 3\nattention.rope\n\
+                 attention.rope.theta = 100000.0\nfeed_forward.swiglu\nfeed_forward.d_ff = 1536\n",
+        published_parameters: Some(134_515_008),
+    },
+    Preset {
+        name: "llama3.2-1b",
+        about: "Llama-3.2-1B with its scaled rope",
+        fields: "model.vocab = 128256\nmodel.context = 131072\nmodel.d_model = 2048\nmodel.layers = 16\n\
+                 model.tied\nattention.heads = 32\nattention.kv_heads = 8\nattention.rope\n\
+                 attention.rope.theta = 500000.0\nattention.rope.scaling = llama3\n\
+                 attention.rope.scaling.factor = 32.0\n\
+                 attention.rope.scaling.original_context = 8192\nfeed_forward.swiglu\n\
+                 feed_forward.d_ff = 8192\n",
+        published_parameters: Some(1_235_814_400),
+    },
+    Preset {
+        name: "qwen3-0.6b",
+        about: "Qwen3-0.6B: norms on queries and keys, heads wider than the stream",
+        fields: "model.vocab = 151936\nmodel.context = 40960\nmodel.d_model = 1024\nmodel.layers = 28\n\
+                 model.tied\nmodel.norm.eps = 1e-6\nattention.heads = 16\nattention.kv_heads = 8\n\
+                 attention.head_dim = 128\nattention.qk_norm\nattention.rope\n\
+                 attention.rope.theta = 1000000.0\nfeed_forward.swiglu\nfeed_forward.d_ff = 3072\n",
+        published_parameters: Some(596_049_920),
+    },
+    Preset {
+        name: "qwen3-1.7b",
+        about: "Qwen3-1.7B: norms on queries and keys",
+        fields: "model.vocab = 151936\nmodel.context = 40960\nmodel.d_model = 2048\nmodel.layers = 28\n\
+                 model.tied\nmodel.norm.eps = 1e-6\nattention.heads = 16\nattention.kv_heads = 8\n\
+                 attention.head_dim = 128\nattention.qk_norm\nattention.rope\n\
+                 attention.rope.theta = 1000000.0\nfeed_forward.swiglu\nfeed_forward.d_ff = 6144\n",
+        published_parameters: Some(1_720_574_976),
+    },
+    Preset {
+        name: "gemma-2-2b",
+        about: "Gemma-2-2B: local and global layers, norms before and after, softcaps, gated GELU",
+        fields: "model.vocab = 256000\nmodel.context = 8192\nmodel.d_model = 2304\nmodel.layers = 26\n\
+                 model.pattern = [local, global]\nmodel.tied\nmodel.norm.eps = 1e-6\n\
+                 model.norm.weight = one_plus_w\nmodel.norm.placement = both\n\
+                 model.embedding_scale = 48.0\nmodel.softcap = 30.0\nattention.heads = 8\n\
+                 attention.kv_heads = 4\nattention.head_dim = 256\nattention.softcap = 50.0\n\
+                 attention.rope\nattention.local.window = 4096\nfeed_forward.geglu_tanh\n\
+                 feed_forward.d_ff = 9216\n",
+        published_parameters: Some(2_614_341_888),
+    },
+    Preset {
+        name: "pythia-160m",
+        about: "Pythia-160M: parallel blocks, a quarter of each head rotates",
+        fields: "model.vocab = 50304\nmodel.d_model = 768\nmodel.layers = 12\nmodel.norm = layer\n\
+                 model.biases = all\nmodel.parallel\nattention.heads = 12\nattention.rope\n\
+                 attention.rope.fraction = 0.25\nfeed_forward.gelu\nfeed_forward.d_ff = 3072\n",
+        published_parameters: Some(162_322_944),
     },
 ];
 

@@ -5,7 +5,7 @@ use kernwright_plan::float::Float;
 use kernwright_plan::ops::head_loss::IGNORED;
 use kernwright_plan::plan::{Phase, Plan};
 use kernwright_plan::reference::{Reference, Rounding};
-use kernwright_plan::shape::{Shape, parse_text};
+use kernwright_plan::shape::{Initial, Shape, parse_text};
 
 const SHAPES: &[(&str, &str)] = &[
     (
@@ -26,9 +26,40 @@ const SHAPES: &[(&str, &str)] = &[
          model.biases = qkv\nattention.heads = 2\nattention.kv_heads = 1\nattention.head_dim = 16\n\
          attention.rope\nattention.full\nattention.qk_norm\nfeed_forward.gelu\nfeed_forward.d_ff = 24\n",
     ),
+    (
+        "local and global layers, norms on both sides, softcaps, 1 + w",
+        "model.vocab = 17\nmodel.d_model = 16\nmodel.layers = 2\nmodel.tied\nmodel.norm.eps = 1e-3\n\
+         model.pattern = [local, global]\nmodel.norm.weight = one_plus_w\nmodel.norm.placement = both\n\
+         model.norm.embedding\nmodel.embedding_scale = 4.0\nmodel.softcap = 3.0\nmodel.logits_scale = 0.7\n\
+         model.biases = head\nattention.heads = 2\nattention.kv_heads = 1\nattention.head_dim = 8\n\
+         attention.softcap = 2.0\nattention.scale = 0.5\nattention.rope\nattention.rope.theta = 70.0\n\
+         attention.local.window = 2\nattention.global.no_rope\nfeed_forward.geglu_tanh\nfeed_forward.d_ff = 24\n",
+    ),
+    (
+        "parallel, two norms, part of a head rotates, every bias",
+        "model.vocab = 12\nmodel.d_model = 16\nmodel.layers = 2\nmodel.norm = layer\nmodel.norm.eps = 1e-3\n\
+         model.biases = [all, head]\nmodel.parallel\nattention.heads = 2\nattention.head_dim = 16\n\
+         attention.rope\nattention.rope.fraction = 0.25\nattention.rope.theta = 50.0\nfeed_forward.gelu\n\
+         feed_forward.d_ff = 24\n",
+    ),
+    (
+        "parallel, one norm, no weights in norms, scaled residual, relu2",
+        "model.vocab = 9\nmodel.d_model = 16\nmodel.layers = 2\nmodel.norm = layer\nmodel.norm.eps = 1e-3\n\
+         model.norm.weight = none\nmodel.parallel\nmodel.parallel.shared_norm\nmodel.residual_scale = 0.6\n\
+         attention.heads = 2\nattention.window = 3\nattention.qk_norm = whole\nattention.qk_norm.order = after\n\
+         attention.rope\nfeed_forward.relu2\nfeed_forward.d_ff = 24\n",
+    ),
+    (
+        "odd dimensions, norms after, yarn",
+        "model.vocab = 21\nmodel.d_model = 16\nmodel.layers = 2\nmodel.norm.eps = 1e-3\n\
+         model.norm.placement = post\nmodel.biases = all\nattention.heads = 3\nattention.kv_heads = 1\n\
+         attention.head_dim = 10\nattention.qk_norm\nattention.rope\nattention.rope.fraction = 0.6\n\
+         attention.rope.theta = 40.0\nattention.rope.scaling = yarn\nattention.rope.scaling.factor = 3.0\n\
+         attention.rope.scaling.original_context = 16\nfeed_forward.geglu\nfeed_forward.d_ff = 13\n",
+    ),
 ];
 
-/// One-layer shapes that between them use every op and every way gradients meet.
+/// Small shapes that between them use every op and every way gradients meet.
 pub(crate) fn shapes() -> impl Iterator<Item = (&'static str, Shape)> {
     SHAPES.iter().map(|(name, text)| (*name, parse_text(text).unwrap_or_else(|e| panic!("{name}: {e}"))))
 }
@@ -71,8 +102,9 @@ impl<F: Float> Loaded<F> {
         let mut loaded = Self { name: name.to_owned(), executor, plan };
         for (index, parameter) in shape.parameters().iter().enumerate() {
             let n = parameter.shape.iter().product();
-            let is_norm = parameter.name.ends_with("norm.weight");
-            loaded.put(&parameter.name, Values::Float(&content(index, n, is_norm)));
+            let is_norm = parameter.name.ends_with("norm.weight") && parameter.initial == Initial::Ones;
+            let values = content(index, n, is_norm);
+            loaded.put(&parameter.name, Values::Float(&parameter.pad(&values)));
         }
         loaded
     }

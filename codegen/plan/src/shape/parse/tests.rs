@@ -34,13 +34,25 @@ fn every_problem_is_reported_at_once_with_its_line() {
     assert!(messages.contains("line 1: `vocab` must be a whole number from 2 to 1048576, found `many`"));
     assert!(messages.contains("`kv_heads` must divide `heads`"));
     assert!(messages.contains("did you mean `d_ff`?"));
-    assert!(messages.contains("one of `fp32`, `bf16`, found `fp8`"));
+    assert!(messages.contains("one of `fp32`, `bf16`"));
 }
 
 #[test]
 fn bounds_and_multiples_are_checked() {
     for (line, message) in [
-        ("attention.head_dim = 300", "`head_dim` must be a multiple of 8 up to 256, found `300`"),
+        ("attention.head_dim = 300", "`head_dim` must be a whole number from 1 to 256, found `300`"),
+        ("attention.head_dim = 31", "must be an even whole number, found `1.0` of `31`"),
+        ("attention.rope.fraction = 0.3", "must be an even whole number, found `0.3` of `32`"),
+        ("attention.rope.fraction = 1.5", "`fraction` must be a number above 0 up to 1.0, found `1.5`"),
+        ("attention.qk_norm = each", "`qk_norm` must be a flag or one of `head`, `whole`, found `each`"),
+        ("model.norm.weight = two", "`weight` must be one of `w`, `one_plus_w`, `none`, found `two`"),
+        (
+            "model.biases = [qkv, some]",
+            "`biases` must be one or a list of `none`, `qkv`, `all`, `head`, found `[qkv, some]`",
+        ),
+        ("model.biases = []", "found `[]`"),
+        ("model.biases = [qkv, all]", "`all` contradicts `qkv` in `biases`: choose one"),
+        ("model.biases = [head, none]", "`head` contradicts `none` in `biases`: choose one"),
         ("model.layers = 0", "`layers` must be a whole number from 1 to 1024, found `0`"),
         ("model.layers = -1", "found `-1`"),
         ("model.norm.eps = 0", "`eps` must be a number above 0 up to 1.0, found `0`"),
@@ -100,28 +112,119 @@ fn causal_and_full_at_odds_are_one_problem_at_the_later() {
     assert_eq!(unclear.lines().count(), 1, "{unclear}");
 }
 
+/// The text of `tiny` with these lines added.
+fn with(lines: &str) -> String {
+    let paths: Vec<_> = lines.lines().map(|line| line.split(' ').next().unwrap_or(line)).collect();
+    let text =
+        tiny(|line| (!paths.contains(&line.split(' ').next().unwrap_or(line))).then(|| line.to_owned()));
+    format!("{text}{lines}\n")
+}
+
 #[test]
-fn what_is_planned_is_told_from_what_is_unknown() {
+fn fields_at_odds_are_one_problem_each() {
     for (lines, message) in [
-        ("attention.window = 64", "`window` is not supported yet"),
-        ("attention.local\nattention.local.window = 64", "`local` is not supported yet"),
-        ("attention.local.window = 64", "`local` is not supported yet"),
+        ("feed_forward.experts = 8", "`experts`: mixtures of experts are not supported yet"),
+        ("feed_forward.experts = some", "`experts` must be a whole number from 1 to 4096, found `some`"),
+        ("attention.windows = 64", "`windows` is not a field of `attention`: did you mean `window`?"),
+        ("attention.local.windw = 64\nmodel.pattern = [local, global]", "did you mean `window`?"),
+        ("attention.local.window = 64", "`local` has a meaning only with a `pattern` that names it"),
         (
-            "attention.qk_norm = whole",
-            "`qk_norm` must be a flag: named alone, or `= true` or `= false`, and `whole` is not supported yet",
+            "attention.global.window = 64",
+            "`global` has a meaning only with a `pattern` that names another kind too",
+        ),
+        ("attention.no_rope", "`no_rope` is not a field of `attention`"),
+        (
+            "model.pattern = [local, far]",
+            "`pattern` must be one or a list of `local`, `global`, found `[local, far]`",
         ),
         (
-            "model.precision = fp16",
-            "`precision` must be one of `fp32`, `bf16`, and `fp16` is not supported yet",
+            "model.pattern = [local, local, local, local, local, global]",
+            "at most as long as there are `layers` (`5`)",
         ),
-        ("attention.windows = 64", "`windows` is not a field of `attention`"),
+        (
+            "model.pattern = [local, global]\nattention.local.rope\nattention.local.no_rope",
+            "`no_rope` contradicts `rope`: choose one",
+        ),
+        ("model.parallel.shared_norm", "`shared_norm` has a meaning only with `parallel`"),
+        (
+            "model.parallel\nmodel.parallel.shared_norm\nmodel.norm.placement = both",
+            "`shared_norm` needs `placement = pre`, found `both`",
+        ),
+        (
+            "model.precision = fp32\nmodel.residual = bf16",
+            "`residual` must be `fp32` or as `precision` (`fp32`)",
+        ),
+        ("attention.qk_norm.order = after", "`order` has a meaning only with `qk_norm`"),
+        ("attention.rope.scaling = ntk", "`scaling` must be one of `none`, `llama3`, `yarn`, found `ntk`"),
+        ("attention.rope.scaling.factor = 2.0", "`factor` has a meaning only with `scaling`"),
+        (
+            "attention.rope.scaling = yarn\nattention.rope.scaling.factor = 4.0",
+            "`original_context` is missing: context before the scaling (a whole number from 1 to 16777216)",
+        ),
+        (
+            "attention.rope.scaling = yarn\nattention.rope.scaling.factor = 4.0\n\
+             attention.rope.scaling.original_context = 64\nattention.rope.scaling.low_freq_factor = 2.0",
+            "`low_freq_factor` has a meaning only with `scaling = llama3`",
+        ),
+        (
+            "attention.rope.scaling = llama3\nattention.rope.scaling.factor = 4.0\n\
+             attention.rope.scaling.original_context = 64\nattention.rope.scaling.low_freq_factor = 4.0",
+            "`low_freq_factor` must be below `high_freq_factor`, found `4` and `4`",
+        ),
     ] {
-        let path = lines.split(' ').next().unwrap_or_default();
-        let text = tiny(|line| (line.split(' ').next() != Some(path)).then(|| line.to_owned()));
-        let messages = messages(&format!("{text}{lines}\n"));
-        assert_eq!(messages.lines().count(), 1, "{messages}");
-        assert!(messages.contains(message), "{messages}");
+        let messages = messages(&with(lines));
+        assert_eq!(messages.lines().count(), 1, "{lines}: {messages}");
+        assert!(messages.contains(message), "{lines}: {messages}");
     }
+}
+
+#[test]
+fn the_whole_language_survives_its_own_text() {
+    for lines in [
+        "model.pattern = [local, local, global]\nattention.local.window = 7\nattention.global.no_rope",
+        "model.pattern = [local, global]\nattention.window = 7\nattention.local.rope.theta = 90\n\
+         attention.global.rope.fraction = 0.5",
+        "model.pattern = [local]\nattention.local.window = 3",
+        "attention.window = 64\nattention.scale = 0.25\nattention.softcap = 50\nmodel.softcap = 30.0",
+        "attention.qk_norm = whole\nattention.qk_norm.order = after",
+        "attention.qk_norm = true\nmodel.norm.weight = one_plus_w\nmodel.norm.placement = both",
+        "model.norm.weight = none\nmodel.norm.placement = post\nmodel.norm.embedding",
+        "model.parallel\nmodel.biases = [all, head]\nfeed_forward.d_ff = 355",
+        "model.parallel\nmodel.parallel.shared_norm\nmodel.biases = head\nattention.head_dim = 34",
+        "model.residual = bf16\nmodel.embedding_scale = 11\nmodel.residual_scale = 0.22\nmodel.logits_scale = 0.1",
+        "attention.rope.scaling = llama3\nattention.rope.scaling.factor = 32\n\
+         attention.rope.scaling.original_context = 8192",
+        "attention.rope.scaling = yarn\nattention.rope.scaling.factor = 4\n\
+         attention.rope.scaling.original_context = 8192\nattention.rope.scaling.beta_fast = 16",
+        "attention.rope = false\nattention.rope.theta = 10000.0",
+    ] {
+        // Without rope its settings have no meaning.
+        let lines =
+            if lines.starts_with("attention.rope = false") { "attention.rope = false" } else { lines };
+        let mut text = with(lines);
+        if lines == "attention.rope = false" || lines.contains("pattern") {
+            text = text
+                .lines()
+                .filter(|line| !line.starts_with("attention.rope."))
+                .collect::<Vec<_>>()
+                .join("\n");
+        }
+        let shape = parse_text(&text).unwrap_or_else(|error| panic!("{lines}: {error}"));
+        assert_eq!(parse_text(&shape.text()), Ok(shape.clone()), "{lines}:\n{}", shape.text());
+        let plain = parse_text(&with("")).expect("it is tiny");
+        assert_ne!(shape, plain, "{lines} has no effect");
+    }
+}
+
+#[test]
+fn a_pattern_is_kept_in_its_shortest_form() {
+    let shape = |lines: &str| parse_text(&with(lines)).unwrap_or_else(|error| panic!("{lines}: {error}"));
+    let long = shape("model.pattern = [local, global, local, global]\nattention.local.window = 9");
+    assert_eq!(long, shape("model.pattern = [local, global]\nattention.local.window = 9"));
+    assert_eq!(shape("model.pattern = [global, global]"), shape(""));
+    assert_eq!(shape("attention.scale = 0.17677669529663687"), shape(""), "1 / sqrt(32)");
+    let kinds: Vec<_> = (0..3).map(|layer| long.layer_kind(layer).window).collect();
+    assert_eq!(kinds, [Some(9), None, Some(9)]);
 }
 
 #[test]
@@ -139,6 +242,6 @@ fn defaults_are_filled_in() {
     )
     .expect("it is complete");
     assert_eq!((shape.context, shape.attention.kv_heads, shape.attention.head_dim), (2048, 4, 16));
-    assert!(shape.attention.causal && !shape.tied && shape.attention.rope_theta.is_none());
+    assert!(shape.attention.causal && !shape.tied && shape.attention.global.rope.is_none());
     assert_eq!(shape.targets.len(), 1);
 }
