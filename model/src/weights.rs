@@ -55,7 +55,7 @@ pub fn initialise(
                 Random::stream(seed, &parameter.name).normals_at(0, deviation, &mut values);
             }
         }
-        executor.write(plan, buffer, Values::Float(&values))?;
+        executor.write(plan, buffer, Values::Float(&parameter.pad(&values)))?;
     }
     Ok(())
 }
@@ -71,13 +71,14 @@ pub fn load(
     checkpoint: &Checkpoint,
 ) -> Result<(), WeightsError> {
     checkpoint.check_tensors(&tensors(shape))?;
-    for tensor in tensors(shape) {
+    for parameter in shape.parameters() {
+        let tensor = TensorShape { name: parameter.name.clone(), shape: parameter.shape.clone() };
         let mut values = vec![0.0_f32; tensor.len()];
         for kind in [Kind::Weight, Kind::FirstMoment, Kind::SecondMoment] {
             let name = buffer_name(kind, &tensor.name);
             let Some(buffer) = executor.plan(plan).find(&name) else { continue };
             checkpoint.read(kind, &tensor, &mut values)?;
-            executor.write(plan, buffer, Values::Float(&values))?;
+            executor.write(plan, buffer, Values::Float(&parameter.pad(&values)))?;
         }
     }
     Ok(())

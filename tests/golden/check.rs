@@ -100,13 +100,14 @@ pub(crate) fn check(executor: &mut dyn Executor, golden: &Golden, share: f64) ->
     for parameter in shape.parameters() {
         let values = golden.tensors.get(&parameter.name);
         let values = values.unwrap_or_else(|| panic!("{name}: the file lacks `{}`", parameter.name));
-        put(executor, logits, &parameter.name, Values::Float(values));
+        put(executor, logits, &parameter.name, Values::Float(&parameter.pad(values)));
     }
     put(executor, logits, "tokens", Values::Int(&golden.tokens));
     put(executor, logits, "token_order", Values::Int(&token_order(&golden.tokens)));
     put(executor, logits, "positions", Values::Int(&(0..rows as i32).collect::<Vec<_>>()));
     run(executor, logits, &[Phase::Prepare, Phase::Forward]);
-    compare(executor, logits, golden, "asked_logits", "logits", share, &mut errors);
+    let found = get(executor, logits, name, "asked_logits");
+    compare(golden, "logits", &found, share, &mut errors);
 
     // The parameters are those of the first plan: buffers that last are shared by name.
     let train = train_step(shape, &options, *batch, *length);
@@ -117,10 +118,11 @@ pub(crate) fn check(executor: &mut dyn Executor, golden: &Golden, share: f64) ->
     put(executor, train, "targets", Values::Int(&golden.targets));
     put(executor, train, "inverse_count", Values::Float(&[1.0 / counted as f32]));
     run(executor, train, &[Phase::Prepare, Phase::Forward, Phase::Backward]);
-    compare(executor, train, golden, "loss", "loss", share, &mut errors);
+    compare(golden, "loss", &get(executor, train, name, "loss"), share, &mut errors);
     for parameter in shape.parameters() {
         let gradient = format!("d_{}", parameter.name);
-        compare(executor, train, golden, &gradient, &gradient, share, &mut errors);
+        let found = parameter.unpad(get(executor, train, name, &gradient));
+        compare(golden, &gradient, &found, share, &mut errors);
     }
     errors
 }
@@ -143,19 +145,14 @@ fn run(executor: &mut dyn Executor, plan: PlanId, phases: &[Phase]) {
     }
 }
 
-fn compare(
-    executor: &dyn Executor,
-    plan: PlanId,
-    golden: &Golden,
-    buffer: &str,
-    tensor: &str,
-    share: f64,
-    errors: &mut Errors,
-) {
-    let name = golden.name;
+fn get(executor: &dyn Executor, plan: PlanId, name: &str, buffer: &str) -> Vec<f32> {
     let id = executor.plan(plan).find(buffer);
     let id = id.unwrap_or_else(|| panic!("{name}: the plan has no `{buffer}`"));
-    let found = executor.read(plan, id).unwrap_or_else(|error| panic!("{name}: {error}"));
+    executor.read(plan, id).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn compare(golden: &Golden, tensor: &str, found: &[f32], share: f64, errors: &mut Errors) {
+    let name = golden.name;
     let expected = golden.tensors.get(tensor).unwrap_or_else(|| panic!("{name}: the file lacks `{tensor}`"));
     assert_eq!(found.len(), expected.len(), "{name}: `{tensor}` has another number of elements");
     let difference = |i: usize| f64::from(found[i]) - f64::from(expected[i]);

@@ -149,13 +149,15 @@ impl Forward<'_> {
             if before { forward.norm(&format!("{half}_norm"), x) } else { x }
         };
         let normed = input(self, &attention, x);
+        // Both norms of `x` stand first, so that backwards they come last and may add to the gradient in place.
+        let both = match self.shape.parallel {
+            Parallel::No => None,
+            Parallel::TwoNorms => Some(input(self, &feed_forward, x)),
+            Parallel::OneNorm => Some(normed),
+        };
         let projected = self.attention(&attention, normed, kind);
         let y = self.join(&attention, x, projected);
-        let normed = match self.shape.parallel {
-            Parallel::No => input(self, &feed_forward, y),
-            Parallel::TwoNorms => input(self, &feed_forward, x),
-            Parallel::OneNorm => normed,
-        };
+        let normed = both.unwrap_or_else(|| input(self, &feed_forward, y));
         let down = self.feed_forward(&feed_forward, normed);
         self.join(&feed_forward, y, down)
     }

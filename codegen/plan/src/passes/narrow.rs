@@ -1,7 +1,7 @@
 //! Decides which buffers are narrow (bf16), from what reads them.
 //!
 //! A buffer is narrow when some step reads it in a slot that its op marks as an operand, unless it is a sum that
-//! others add to (the residual stream's gradient): that stays fp32 and each such reader gets a narrow copy. A weight
+//! others add to (the residual stream and its gradient): that stays fp32 and such readers get a narrow copy. A weight
 //! stays fp32 too, and gets a working copy that the optimizer writes. Where the Shape asks for a narrow residual stream,
 //! the stream and its gradient are narrow first, and need no copies.
 
@@ -81,33 +81,57 @@ fn set(mut plan: Plan, bases: &[BufferId], precision: Dtype) -> Plan {
     plan
 }
 
-/// In front of each step that reads a sum as an operand: a narrow copy of it.
-fn copies_of_sums(mut plan: Plan, precision: Dtype) -> Plan {
+/// Buffers that others add to: in place, or as the residual stream.
+fn sums(plan: &Plan) -> HashSet<BufferId> {
     let mut sums = HashSet::new();
     for step in &plan.steps {
-        for write in step.writes.iter().filter(|write| write.mode == Mode::Accumulate) {
-            sums.insert(plan.base(write.buffer).0);
-        }
+        let added =
+            step.writes.iter().filter(|write| write.mode == Mode::Accumulate).map(|write| write.buffer);
+        let stream = step.reads.iter().filter(|read| match step.op {
+            Op::Add(_) => read.slot == "a",
+            _ => read.slot == "residual",
+        });
+        sums.extend(added.chain(stream.map(|read| read.buffer)).map(|buffer| plan.base(buffer).0));
     }
+    sums
+}
+
+/// In front of a step that reads a sum as an operand: a narrow copy of it. One copy serves all readers of a sum that is
+/// not added to in place.
+fn copies_of_sums(mut plan: Plan, precision: Dtype) -> Plan {
+    let sums = sums(&plan);
+    let grows = |steps: &[Step], id: BufferId| {
+        steps.iter().flat_map(|step| &step.writes).any(|w| w.mode == Mode::Accumulate && w.buffer == id)
+    };
+    let mut copies: HashMap<BufferId, BufferId> = HashMap::new();
     let mut steps = Vec::new();
-    for mut step in std::mem::take(&mut plan.steps) {
+    let before = std::mem::take(&mut plan.steps);
+    for mut step in before.iter().cloned() {
         let narrow = step.op.narrow_slots();
         for index in 0..step.reads.len() {
             let source = step.reads[index];
             let buffer = plan.buffer(source.buffer).clone();
             let is_sum =
                 buffer.role == Role::Activation && buffer.dtype != precision && sums.contains(&source.buffer);
-            if is_sum && narrow.contains(&source.slot) {
-                let name = format!("{}.{}.{}", buffer.name, precision.name(), steps.len());
-                let copy = plan.add(name, buffer.shape, precision, Role::Activation);
-                steps.push(Step {
-                    op: Cast.into(),
-                    reads: vec![read("x", source.buffer)],
-                    writes: vec![write("y", copy)],
-                    phase: step.phase,
-                });
-                step.reads[index].buffer = copy;
+            if !is_sum || !narrow.contains(&source.slot) {
+                continue;
             }
+            if let Some(copy) = copies.get(&source.buffer) {
+                step.reads[index].buffer = *copy;
+                continue;
+            }
+            let name = format!("{}.{}.{}", buffer.name, precision.name(), steps.len());
+            let copy = plan.add(name, buffer.shape, precision, Role::Activation);
+            if !grows(&before, source.buffer) {
+                copies.insert(source.buffer, copy);
+            }
+            steps.push(Step {
+                op: Cast.into(),
+                reads: vec![read("x", source.buffer)],
+                writes: vec![write("y", copy)],
+                phase: step.phase,
+            });
+            step.reads[index].buffer = copy;
         }
         steps.push(step);
     }

@@ -28,9 +28,9 @@ pub fn add(mut plan: Plan, shape: &Shape, options: &Options) -> Plan {
         phase: Phase::Update,
     });
     for (parameter, id, gradient) in pairs {
-        let shape = &parameter.shape;
+        let shape = plan.buffer(id).shape.clone();
         let m = plan.add(format!("m.{}", parameter.name), shape.clone(), Dtype::Fp32, Role::Moment);
-        let v = plan.add(format!("v.{}", parameter.name), shape.clone(), Dtype::Fp32, Role::Moment);
+        let v = plan.add(format!("v.{}", parameter.name), shape, Dtype::Fp32, Role::Moment);
         let weight_decay = if parameter.decays() { options.adamw.weight_decay } else { 0.0 };
         let mut reads = vec![
             read("parameter", id),

@@ -5,7 +5,7 @@ use kernwright_plan::float::Float;
 use kernwright_plan::ops::head_loss::IGNORED;
 use kernwright_plan::plan::{Phase, Plan};
 use kernwright_plan::reference::{Reference, Rounding};
-use kernwright_plan::shape::{Initial, Shape, parse_text};
+use kernwright_plan::shape::{Initial, Parameter, Shape, parse_text};
 
 const SHAPES: &[(&str, &str)] = &[
     (
@@ -30,7 +30,7 @@ const SHAPES: &[(&str, &str)] = &[
         "local and global layers, norms on both sides, softcaps, 1 + w",
         "model.vocab = 17\nmodel.d_model = 16\nmodel.layers = 2\nmodel.tied\nmodel.norm.eps = 1e-3\n\
          model.pattern = [local, global]\nmodel.norm.weight = one_plus_w\nmodel.norm.placement = both\n\
-         model.norm.embedding\nmodel.embedding_scale = 4.0\nmodel.softcap = 3.0\nmodel.logits_scale = 0.7\n\
+         model.norm.embedding\nmodel.embedding_scale = 4.0\nmodel.softcap = 12.0\nmodel.logits_scale = 0.7\n\
          model.biases = head\nattention.heads = 2\nattention.kv_heads = 1\nattention.head_dim = 8\n\
          attention.softcap = 2.0\nattention.scale = 0.5\nattention.rope\nattention.rope.theta = 70.0\n\
          attention.local.window = 2\nattention.global.no_rope\nfeed_forward.geglu_tanh\nfeed_forward.d_ff = 24\n",
@@ -72,6 +72,8 @@ pub(crate) struct Loaded<F> {
     pub(crate) executor: Reference<F>,
     /// Which one.
     pub(crate) plan: PlanId,
+    /// Those of its model; none for a case.
+    pub(crate) parameters: Vec<Parameter>,
 }
 
 /// Tokens and targets.
@@ -99,12 +101,15 @@ impl<F: Float> Loaded<F> {
     pub(crate) fn new(name: &str, shape: &Shape, plan: Plan, rounding: Rounding) -> Self {
         let mut executor = Reference::new(rounding);
         let plan = executor.load(plan).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let mut loaded = Self { name: name.to_owned(), executor, plan };
+        let mut loaded = Self { name: name.to_owned(), executor, plan, parameters: shape.parameters() };
         for (index, parameter) in shape.parameters().iter().enumerate() {
             let n = parameter.shape.iter().product();
             let is_norm = parameter.name.ends_with("norm.weight") && parameter.initial == Initial::Ones;
             let values = content(index, n, is_norm);
-            loaded.put(&parameter.name, Values::Float(&parameter.pad(&values)));
+            let buffer = loaded.executor.plan(plan).find(&parameter.name);
+            let is_padded = buffer.is_some_and(|id| loaded.executor.plan(plan).buffer(id).len() != n);
+            let padded = parameter.pad(&values);
+            loaded.put(&parameter.name, Values::Float(if is_padded { &padded } else { &values }));
         }
         loaded
     }
@@ -133,10 +138,27 @@ impl<F: Float> Loaded<F> {
         }
     }
 
-    pub(crate) fn get(&self, buffer: &str) -> Vec<f64> {
+    /// The content of a buffer.
+    pub(crate) fn get_padded(&self, buffer: &str) -> Vec<f64> {
         let id = self.executor.plan(self.plan).find(buffer);
         let id = id.unwrap_or_else(|| panic!("{}: the plan has no `{buffer}`", self.name));
         self.executor.values(self.plan, id).into_iter().map(Float::f64).collect()
+    }
+
+    /// The content of a buffer; that of a parameter, its gradient or moments without padding, which must be 0.
+    pub(crate) fn get(&self, buffer: &str) -> Vec<f64> {
+        let values = self.get_padded(buffer);
+        let name = buffer.strip_suffix(".bf16").unwrap_or(buffer);
+        let name = ["d_", "m.", "v."].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
+        match self.parameters.iter().find(|parameter| parameter.name == name) {
+            Some(parameter) if parameter.shape.iter().product::<usize>() != values.len() => {
+                let unpadded = parameter.unpad(values.clone());
+                let stays_zero = parameter.pad(&unpadded) == values;
+                assert!(stays_zero, "{}: the padding of `{buffer}` is not 0", self.name);
+                unpadded
+            }
+            _ => values,
+        }
     }
 }
 
