@@ -366,10 +366,12 @@ impl<'a> Trainer<'a> {
             options: options.clone(),
             executor: serde_json::Value::Null,
         };
-        let tensors = weights::tensors(self.shape);
+        let (tensors, parameters) = (weights::tensors(self.shape), self.shape.parameters());
         let (executor, plan) = (&*self.executor, self.training);
         Ok(checkpoint::save(run, &progress, &tensors, &mut |kind, name, out| {
-            let values = weights::read(executor, plan, kind, name)?;
+            let parameter = parameters.iter().find(|parameter| parameter.name == name);
+            let parameter = parameter.ok_or_else(|| format!("the shape has no `{name}`"))?;
+            let values = weights::read(executor, plan, kind, parameter)?;
             if !values.iter().all(|value| value.is_finite()) {
                 return Err("it holds values that are no numbers: the learning rate may be too high".into());
             }

@@ -4,7 +4,7 @@
 //! `Shape::parameters`; moments are the buffers `m.NAME` and `v.NAME`.
 
 use kernwright_plan::executor::{Executor, ExecutorError, PlanId, Values};
-use kernwright_plan::shape::{Initial, Shape};
+use kernwright_plan::shape::{Initial, Parameter, Shape};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, Kind, TensorShape};
 use crate::random::Random;
@@ -84,7 +84,7 @@ pub fn load(
     Ok(())
 }
 
-/// One tensor of a checkpoint, from the executor.
+/// One tensor of a checkpoint, from the executor, without padding.
 ///
 /// # Errors
 /// When the plan has no such buffer or the device fails.
@@ -92,11 +92,11 @@ pub fn read(
     executor: &dyn Executor,
     plan: PlanId,
     kind: Kind,
-    name: &str,
+    parameter: &Parameter,
 ) -> Result<Vec<f32>, ExecutorError> {
-    let name = buffer_name(kind, name);
+    let name = buffer_name(kind, &parameter.name);
     match executor.plan(plan).find(&name) {
-        Some(buffer) => executor.read(plan, buffer),
+        Some(buffer) => Ok(parameter.unpad(executor.read(plan, buffer)?)),
         None => Err(ExecutorError::Plan(format!("it has no buffer `{name}`"))),
     }
 }

@@ -37,7 +37,7 @@ fn loaded(shape: &Shape) -> Reference<f64> {
     for parameter in shape.parameters() {
         let mut values = vec![0.0; parameter.shape.iter().product()];
         Random::stream(5, &parameter.name).normals_at(0, 0.4, &mut values);
-        put(&mut executor, plan, &parameter.name, Values::Float(&values));
+        put(&mut executor, plan, &parameter.name, Values::Float(&parameter.pad(&values)));
     }
     executor.run_phase(plan, Phase::Prepare, MicroStep::First).unwrap();
     executor

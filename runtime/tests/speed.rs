@@ -33,7 +33,7 @@ fn tokens_per_second_of_the_tiny_preset() {
         let centre = if parameter.decays() { 0.0 } else { 1.0 };
         let values: Vec<f32> =
             (0..n).map(|i| centre + ((i * 7919 % 1009) as f32 / 504.5 - 1.0) * 0.03).collect();
-        cpu.write(id, plan.find(&parameter.name).unwrap(), Values::Float(&values)).unwrap();
+        cpu.write(id, plan.find(&parameter.name).unwrap(), Values::Float(&parameter.pad(&values))).unwrap();
     }
     let rows = batch * LENGTH;
     let tokens: Vec<i32> = (0..rows).map(|i| ((i * i + 31 * i) % 256) as i32).collect();

@@ -86,7 +86,8 @@ pub(crate) fn parameters(shape: &Shape, plan: &Plan, n_counted: usize) -> Vec<(B
             (false, true) => (1.0, 0.2),
             (false, false) => (0.0, 0.1),
         };
-        let values = (0..n).map(|_| centre + deviation * random.normal()).collect();
+        let values: Vec<f32> = (0..n).map(|_| centre + deviation * random.normal()).collect();
+        let values = parameter.pad(&values).into_owned();
         content.extend(plan.find(&parameter.name).map(|id| (id, Content::Float(values))));
     }
     let inverse = 1.0 / n_counted as f32;
