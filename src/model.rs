@@ -6,6 +6,8 @@ pub trait Model {
     const NAME: &'static str;
     /// Its Shape in the flat text form.
     const SHAPE: &'static str;
+    /// The GPUs it declares, in the same form; empty where it declares none.
+    const TARGETS: &'static str;
     /// The CUDA of every kernel, for every target.
     const SOURCES: &'static [Source];
 }

@@ -38,7 +38,7 @@ impl Owner {
 struct Manifest<'a> {
     generator: &'static str,
     owner: &'a Owner,
-    arch: &'static str,
+    arch: &'a str,
     shape: Vec<&'a str>,
     kernels: Vec<Kernel<'a>>,
 }
@@ -69,7 +69,7 @@ pub fn write(target_dir: &Path, owner: &Owner, shape: &Shape, all: &[Generated])
     let package = target_dir.join("kernwright").join(&owner.package);
     let model = package.join(format!("{}-{}", owner.model, shape.hash()));
     let shape_text = shape.text();
-    let arches: BTreeSet<&str> = all.iter().map(|one| one.arch.name).collect();
+    let arches: BTreeSet<&str> = all.iter().map(|one| &*one.arch.name).collect();
     let mut paths = Vec::new();
     fs::create_dir_all(&package)?;
     for arch in &arches {
@@ -90,7 +90,7 @@ pub fn write(target_dir: &Path, owner: &Owner, shape: &Shape, all: &[Generated])
             let manifest = Manifest {
                 generator: concat!("kernwright ", env!("CARGO_PKG_VERSION")),
                 owner: first_owner.as_ref().unwrap_or(owner),
-                arch: first.arch.name,
+                arch: &first.arch.name,
                 shape: shape_text.lines().collect(),
                 kernels: kernels.iter().map(|one| kernel(&one.kernel, &one.spec)).collect(),
             };

@@ -29,6 +29,7 @@ type Outcome = Result<ExitCode, Box<dyn Error>>;
 struct Declared {
     name: &'static str,
     shape: &'static str,
+    targets: &'static str,
     sources: &'static [Source],
 }
 
@@ -56,7 +57,7 @@ enum Command {
 /// The command line of a program that declares one model: `fn main() -> ExitCode { cli::main::<Brain>() }`.
 #[must_use]
 pub fn main<M: Model>() -> ExitCode {
-    run(Some(Declared { name: M::NAME, shape: M::SHAPE, sources: M::SOURCES }))
+    run(Some(Declared { name: M::NAME, shape: M::SHAPE, targets: M::TARGETS, sources: M::SOURCES }))
 }
 
 /// The command line of `kernwright` itself, over its presets.

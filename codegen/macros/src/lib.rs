@@ -26,31 +26,31 @@ pub fn derive_transformer(input: proc_macro::TokenStream) -> proc_macro::TokenSt
     let expanded = match declared(&declaration, overriding.as_deref()) {
         Ok((shape, all)) => {
             write_copies(&owner, &shape, &all);
-            model(&input, &facade, &declaration.name, &shape.text(), &all)
+            model(&input, &facade, &declaration.name, [&shape.text(), &shape.targets_text()], &all)
         }
         Err(problems) => {
             let errors = places.errors(&problems).map(|error| error.to_compile_error());
             // Without it, every use of the model would be an error too, and bury these.
-            let stub = model(&input, &facade, &declaration.name, "", &[]);
+            let stub = model(&input, &facade, &declaration.name, ["", ""], &[]);
             quote!(#errors #stub)
         }
     };
     expanded.into()
 }
 
-/// The constants. Text that several GPUs share is there once.
+/// The constants, `SHAPE` and `TARGETS` as given. Text that several GPUs share is there once.
 fn model(
     input: &DeriveInput,
     facade: &TokenStream,
     name: &str,
-    shape: &str,
+    [shape, targets]: [&str; 2],
     all: &[Generated],
 ) -> TokenStream {
     let mut texts: Vec<&str> = all.iter().map(|one| one.text.as_str()).collect();
     texts.sort_unstable();
     texts.dedup();
     let sources = all.iter().map(|Generated { arch, kernel, text, .. }| {
-        let arch = arch.name;
+        let arch = &*arch.name;
         let index = texts.partition_point(|other| *other < text.as_str());
         quote!(__kernwright::Source { arch: #arch, kernel: #kernel, text: TEXTS[#index] })
     });
@@ -67,6 +67,7 @@ fn model(
             impl #impl_generics __kernwright::Model for #ident #type_generics #where_clause {
                 const NAME: &'static str = #name;
                 const SHAPE: &'static str = #shape;
+                const TARGETS: &'static str = #targets;
                 const SOURCES: &'static [__kernwright::Source] = &[#(#sources),*];
             }
         };

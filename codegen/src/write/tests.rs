@@ -48,7 +48,7 @@ fn shape(layers: usize) -> Shape {
     Shape { layers, ..presets::find("tiny").expect("tiny is a preset").shape() }
 }
 
-fn generated(arch: &'static Arch, columns: i64) -> Generated {
+fn generated(arch: &Arch, columns: i64) -> Generated {
     let fields = vec![
         field("x_type", "", SpecValue::Type(Dtype::Bf16)),
         field("columns", "d", SpecValue::Int(columns)),
@@ -57,7 +57,7 @@ fn generated(arch: &'static Arch, columns: i64) -> Generated {
         field("kind", "", SpecValue::Word("rms")),
     ];
     let spec = KernelSpec { template: "norm/forward", block: 128, shared_memory: 512, fields };
-    Generated { arch, kernel: spec.name(), text: format!("// {columns}\n"), spec }
+    Generated { arch: arch.clone(), kernel: spec.name(), text: format!("// {columns}\n"), spec }
 }
 
 fn folder_of(shape: &Shape, arch: &str) -> String {

@@ -8,9 +8,8 @@ use super::kernels::Kernel;
 use crate::environment::Environment;
 use crate::terminal::note;
 use indicatif::{ProgressBar, ProgressStyle};
-use kernwright_compile::{Cache, Compiler, Report, Resources, Source, compile_all};
+use kernwright_compile::{Cache, Compiler, Error, Report, Resources, Source, compile_all};
 use serde::Serialize;
-use std::error::Error;
 use std::time::Instant;
 
 /// All reports and what made them.
@@ -50,13 +49,18 @@ pub(super) fn compile(
     kernels: &[Kernel],
     n_threads: usize,
     environment: &Environment,
-) -> Result<Compilation, Box<dyn Error>> {
+) -> Result<Compilation, Box<dyn std::error::Error>> {
     let compiler = Compiler::open(&libraries::find(&environment.places))
         .map_err(|error| format!("{error}; `kernwright doctor` says where it was looked for"))?;
     let cache = environment.cache.as_deref().map(Cache::open);
     let sources: Vec<Source<'_>> = kernels
         .iter()
-        .map(|kernel| Source { name: &kernel.name, text: &kernel.text, arch: kernel.arch.name, options: &[] })
+        .map(|kernel| Source {
+            name: &kernel.name,
+            text: &kernel.text,
+            arch: &kernel.arch.name,
+            options: &[],
+        })
         .collect();
     let start = Instant::now();
     // Draws nothing where standard error is no terminal.
@@ -87,6 +91,16 @@ impl<'a> Compiled<'a> {
             notes: &report.notes,
             error: report.result.as_ref().err().map(ToString::to_string),
         }
+    }
+}
+
+/// From which NVRTC on there is a GPU that this one does not know.
+fn first_nvrtc(kernel: &Kernel, error: &Error) -> String {
+    match (error, kernel.arch.nvrtc) {
+        (Error::Arch { .. }, Some((major, minor))) => {
+            format!(", {major}.{minor} or later (`pip install -U nvidia-cuda-nvrtc`)")
+        }
+        _ => String::new(),
     }
 }
 
@@ -126,7 +140,7 @@ pub(super) fn text(kernels: &[Kernel], compilation: &Compilation) -> Vec<String>
         let shared = kernel.shared_memory() + entry.map_or(0, |entry| entry.static_shared_bytes);
         table.rows.push(Row::Cells(vec![
             kernel.name.clone(),
-            kernel.arch.name.to_owned(),
+            kernel.arch.name.to_string(),
             kernel.spec.as_ref().map_or(String::new(), |spec| spec.block.to_string()),
             number(&|entry| entry.registers),
             number(&|entry| entry.spill_stores_bytes + entry.spill_loads_bytes),
@@ -140,7 +154,9 @@ pub(super) fn text(kernels: &[Kernel], compilation: &Compilation) -> Vec<String>
         ]));
         let place = format!("`{}` for `{}`", kernel.name, kernel.arch.name);
         remarks.extend(report.notes.iter().map(|note| format!("note: {place}: {note}")));
-        remarks.extend(report.result.as_ref().err().map(|error| format!("error: {error}")));
+        if let Err(error) = &report.result {
+            remarks.push(format!("error: {error}{}", first_nvrtc(kernel, error)));
+        }
     }
     let mut lines = table.lines();
     if !remarks.is_empty() {

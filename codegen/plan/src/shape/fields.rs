@@ -171,11 +171,10 @@ impl FieldRow {
     }
 }
 
-/// Every path a declaration may use, activations and targets included.
+/// Every path a declaration may use, activations included. `targets` knows those below `target`.
 pub(super) fn all_paths() -> Vec<String> {
     let sections = SECTIONS.iter().map(|section| (*section).to_owned());
     let activations = ActivationKind::ALL.iter().map(|kind| format!("feed_forward.{}", kind.name()));
-    let targets = crate::arch::ALL.iter().map(|arch| format!("target.{}", arch.name));
     let fields = FIELDS.iter().map(|row| row.path.to_owned());
-    sections.chain(fields).chain(activations).chain(targets).collect()
+    sections.chain(fields).chain(activations).collect()
 }

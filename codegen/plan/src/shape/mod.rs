@@ -8,6 +8,7 @@ mod parameters;
 mod parse;
 pub mod presets;
 mod suggestion;
+mod targets;
 
 pub use fields::{FIELDS, FieldRow, Kind, PLANNED, SECTIONS};
 pub use parameters::{Initial, Parameter};
@@ -45,7 +46,7 @@ pub struct Shape {
     /// Feed-forward of every block.
     pub feed_forward: FeedForward,
     /// GPUs to generate for; empty means all.
-    pub targets: Vec<&'static Arch>,
+    pub targets: Vec<Arch>,
 }
 
 /// A normalisation.
@@ -145,6 +146,13 @@ impl Shape {
         line(&format!("feed_forward.{}", self.feed_forward.activation.name()), &true);
         line("feed_forward.d_ff", &self.feed_forward.d_ff);
         text
+    }
+
+    /// The targets in the flat text form, empty where none is declared. [`Self::text`] leaves them out: what a model is
+    /// does not depend on the GPUs it is compiled for.
+    #[must_use]
+    pub fn targets_text(&self) -> String {
+        self.targets.iter().map(Arch::text).collect()
     }
 
     /// Eight hexadecimal digits of the text's FNV-1a hash (G. Fowler, L. Noll, K.-P. Vo), for folder names.

@@ -5,8 +5,8 @@
 
 use super::fields::{FIELDS, FieldRow, Kind, PLANNED, all_paths, planned};
 use super::suggestion::{key, meant, unknown};
+use super::targets;
 use super::{Attention, Biases, FeedForward, Norm, Shape};
-use crate::arch::{self, Arch};
 use crate::dtype::Dtype;
 use crate::field::{Field, Place, Problem, Value, read_text};
 use crate::ops::activation::ActivationKind;
@@ -68,7 +68,7 @@ impl Reader<'_> {
                 if planned == field.path || self.find(planned).is_none() {
                     self.problem(Some(field.at), format!("`{}` is not supported yet", key(planned)));
                 }
-            } else if !known.contains(&field.path) {
+            } else if !known.contains(&field.path) && !targets::is_below(&field.path) {
                 self.misspelt.extend(meant(&field.path, &known));
                 self.problem(Some(field.at), unknown(&field.path, &known));
             } else if fields[..index].iter().any(|earlier| earlier.path == field.path) {
@@ -200,7 +200,8 @@ impl Reader<'_> {
         let tied = self.flag("model.tied");
         let attention = self.attention(d_model);
         let feed_forward = self.feed_forward();
-        let targets = self.targets();
+        let (targets, problems) = targets::read(self.fields);
+        self.problems.extend(problems);
         Some(Shape {
             vocab: vocab?,
             context,
@@ -299,20 +300,6 @@ impl Reader<'_> {
             self.problem(Some(at), format!("the activation is missing: one of {names}"));
         }
         Some(FeedForward { activation: chosen.first()?.0, d_ff: d_ff? })
-    }
-
-    fn targets(&mut self) -> Vec<&'static Arch> {
-        let fields = self.fields;
-        let mut targets = Vec::new();
-        for field in fields {
-            if let Some(arch) = field.path.strip_prefix("target.").and_then(arch::find)
-                && self.flag_of(field, arch.name) == Some(true)
-                && !targets.contains(&arch)
-            {
-                targets.push(arch);
-            }
-        }
-        targets
     }
 }
 

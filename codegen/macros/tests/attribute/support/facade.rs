@@ -7,6 +7,7 @@ pub use kernwright_macros::Transformer;
 pub trait Model {
     const NAME: &'static str;
     const SHAPE: &'static str;
+    const TARGETS: &'static str;
     const SOURCES: &'static [Source];
 }
 
