@@ -154,6 +154,7 @@ mod tests {
             name: name.into(),
             spec: None,
             text: format!("// {name}\n"),
+            cubin: None,
         };
         let (a, b) = (&arch::ALL[0], &arch::ALL[1]);
         let first = [kernel(a, "norm"), kernel(a, "rope"), kernel(b, "norm")];

@@ -4,6 +4,7 @@
 
 use super::super::Declared;
 use super::super::shape::Named;
+use crate::model::Cubin;
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::gpu::Gpu;
 use kernwright_plan::spec::KernelSpec;
@@ -18,6 +19,8 @@ pub(super) struct Kernel {
     /// `None` for the text of a program that was built by another version.
     pub(super) spec: Option<KernelSpec>,
     pub(super) text: String,
+    /// It compiled, where the program carries that.
+    pub(super) cubin: Option<Cubin>,
 }
 
 impl Kernel {
@@ -34,6 +37,7 @@ pub(super) fn kernels(
     asked: &[Gpu],
     declared: Option<Declared>,
 ) -> Result<Vec<Kernel>, Box<dyn Error>> {
+    let cubins = declared.map_or(&[][..], |declared| declared.cubins);
     let carried = declared.map_or(&[][..], |declared| declared.sources);
     let of_shape = &named.shape.targets;
     let find = |name: &str| of_shape.iter().find(|arch| arch.name == name).or_else(|| arch::find(name));
@@ -70,6 +74,8 @@ pub(super) fn kernels(
             name: source.kernel.to_owned(),
             spec: specs.remove(source.kernel),
             text: source.text.to_owned(),
+            cubin:
+                cubins.iter().find(|cubin| cubin.arch == arch.name && cubin.kernel == source.kernel).copied(),
         }));
     }
     Ok(all)
@@ -83,6 +89,7 @@ fn render(named: &Named, arch: &Arch) -> Result<Vec<Kernel>, Box<dyn Error>> {
         name: one.kernel,
         spec: Some(one.spec),
         text: one.text,
+        cubin: None,
     };
     Ok(all.into_iter().map(kernel).collect())
 }
