@@ -24,8 +24,8 @@ mod model;
 mod terminal;
 
 pub use kernwright_macros::Transformer;
-pub use model::{Model, Source};
+pub use model::{Cubin, Model, Source};
 
 /// The optional build script: `kernwright::build::run(&["src/main.rs"])`.
 #[cfg(feature = "render")]
-pub use kernwright_codegen::build;
+pub use kernwright_build as build;

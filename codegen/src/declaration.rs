@@ -26,7 +26,18 @@ impl Declaration {
     /// # Errors
     /// Every mistake, in the order of the text. Where the form is wrong, what the value would mean is not judged.
     pub fn shape(&self) -> Result<Shape, Vec<Problem>> {
-        let result = shape::parse(&self.fields);
+        self.read(shape::parse)
+    }
+
+    /// What `parse` makes of its fields.
+    ///
+    /// # Errors
+    /// As [`Self::shape`].
+    pub fn read<T>(
+        &self,
+        parse: impl FnOnce(&[Field]) -> Result<T, Vec<Problem>>,
+    ) -> Result<T, Vec<Problem>> {
+        let result = parse(&self.fields);
         if self.problems.is_empty() {
             return result;
         }

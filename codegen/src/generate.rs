@@ -14,7 +14,7 @@ use std::collections::HashMap;
 #[derive(Clone, Debug)]
 pub struct Generated {
     /// The GPU.
-    pub arch: &'static Arch,
+    pub arch: Arch,
     /// The kernel's name, `KernelSpec::name`.
     pub kernel: String,
     /// What it was rendered from.
@@ -32,7 +32,7 @@ pub enum GenerateError {
         /// The kernel's name.
         kernel: String,
         /// The GPU's name.
-        arch: &'static str,
+        arch: String,
         /// What the renderer says.
         source: Box<RenderError>,
     },
@@ -42,7 +42,7 @@ pub enum GenerateError {
         /// The name.
         kernel: String,
         /// The GPU's name.
-        arch: &'static str,
+        arch: String,
     },
 }
 
@@ -71,33 +71,34 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// The GPUs to generate for: those in `overriding` (the content of `KERNWRIGHT_TARGETS`: names between commas or
-/// spaces) if it names any, else those the Shape declares, else all.
+/// spaces, in the table or declared by the Shape) if it names any, else those the Shape declares, else all.
 ///
 /// # Errors
 /// A line on the names nobody knows, with those that are allowed.
-pub fn targets(shape: &Shape, overriding: Option<&str>) -> Result<Vec<&'static Arch>, String> {
+pub fn targets(shape: &Shape, overriding: Option<&str>) -> Result<Vec<Arch>, String> {
     let names: Vec<&str> = overriding
         .unwrap_or_default()
         .split(|sign: char| sign == ',' || sign.is_whitespace())
         .filter(|name| !name.is_empty())
         .collect();
+    let find = |name: &str| shape.targets.iter().find(|arch| arch.name == name).or_else(|| arch::find(name));
     let unknown: Vec<_> =
-        names.iter().filter(|name| arch::find(name).is_none()).map(|name| format!("`{name}`")).collect();
+        names.iter().filter(|name| find(name).is_none()).map(|name| format!("`{name}`")).collect();
     if !unknown.is_empty() {
         let unknown = unknown.join(", ");
         return Err(format!("KERNWRIGHT_TARGETS: not a known GPU: {unknown}, allowed are {}", arch::names()));
     }
-    let mut targets: Vec<&'static Arch> = Vec::new();
-    for arch in names.into_iter().filter_map(arch::find) {
-        if !targets.contains(&arch) {
-            targets.push(arch);
+    let mut targets: Vec<Arch> = Vec::new();
+    for arch in names.into_iter().filter_map(find) {
+        if !targets.contains(arch) {
+            targets.push(arch.clone());
         }
     }
     if targets.is_empty() {
         targets.clone_from(&shape.targets);
     }
     if targets.is_empty() {
-        targets.extend(arch::ALL);
+        targets.extend_from_slice(arch::ALL);
     }
     Ok(targets)
 }
@@ -106,24 +107,24 @@ pub fn targets(shape: &Shape, overriding: Option<&str>) -> Result<Vec<&'static A
 ///
 /// # Errors
 /// The first kernel that cannot be rendered.
-pub fn generate(shape: &Shape, targets: &[&'static Arch]) -> Result<Vec<Generated>, GenerateError> {
+pub fn generate(shape: &Shape, targets: &[Arch]) -> Result<Vec<Generated>, GenerateError> {
     let mut all = Vec::new();
-    for &arch in targets {
+    for arch in targets {
         let mut seen: HashMap<String, KernelSpec> = HashMap::new();
         for spec in kernwright_plan::kernels(shape, arch) {
             let kernel = spec.name();
             match seen.get(&kernel) {
                 Some(earlier) if *earlier == spec => continue,
-                Some(_) => return Err(GenerateError::SameName { kernel, arch: arch.name }),
+                Some(_) => return Err(GenerateError::SameName { kernel, arch: arch.name.to_string() }),
                 None => {}
             }
             let text = render(&spec, arch).map_err(|error| GenerateError::Render {
                 kernel: kernel.clone(),
-                arch: arch.name,
+                arch: arch.name.to_string(),
                 source: Box::new(error),
             })?;
             seen.insert(kernel.clone(), spec.clone());
-            all.push(Generated { arch, kernel, spec, text });
+            all.push(Generated { arch: arch.clone(), kernel, spec, text });
         }
     }
     Ok(all)
@@ -139,18 +140,21 @@ mod tests {
         presets::find("tiny").expect("tiny is a preset").shape()
     }
 
-    fn names(targets: &[&Arch]) -> Vec<&'static str> {
-        targets.iter().map(|arch| arch.name).collect()
+    fn names(targets: &[Arch]) -> Vec<&str> {
+        targets.iter().map(|arch| &*arch.name).collect()
     }
 
     #[test]
     fn targets_are_overridden_then_declared_then_all() {
         let mut shape = tiny();
         assert_eq!(targets(&shape, None).expect("all").len(), arch::ALL.len());
-        shape.targets = vec![&arch::ALL[1]];
-        assert_eq!(names(&targets(&shape, Some(" , ")).expect("declared")), [arch::ALL[1].name]);
+        shape.targets = vec![arch::ALL[1].clone()];
+        assert_eq!(names(&targets(&shape, Some(" , ")).expect("declared")), [&*arch::ALL[1].name]);
         let overridden = targets(&shape, Some("sm_90a, sm_80 sm_90a")).expect("overridden");
         assert_eq!(names(&overridden), ["sm_90a", "sm_80"]);
+        let new = Arch { name: "sm_130".into(), like: Some("sm_120a".into()), ..arch::ALL[0].clone() };
+        shape.targets.push(new.clone());
+        assert_eq!(targets(&shape, Some("sm_130")), Ok(vec![new]), "its limits are the declaration's");
         let error = targets(&shape, Some("sm_90a,sm_91,sm_5")).expect_err("two are unknown");
         assert_eq!(
             error,
@@ -160,13 +164,12 @@ mod tests {
 
     #[test]
     fn each_kernel_of_each_preset_is_generated_once_per_target() {
-        let targets: Vec<_> = arch::ALL.iter().collect();
         for preset in presets::ALL {
             let all =
-                generate(&preset.shape(), &targets).unwrap_or_else(|e| panic!("{}: {e:?}", preset.name));
-            let keys: HashSet<_> = all.iter().map(|one| (one.arch.name, &one.kernel)).collect();
+                generate(&preset.shape(), arch::ALL).unwrap_or_else(|e| panic!("{}: {e:?}", preset.name));
+            let keys: HashSet<_> = all.iter().map(|one| (&one.arch.name, &one.kernel)).collect();
             assert_eq!(keys.len(), all.len(), "{}", preset.name);
-            let wanted = targets.iter().map(|arch| kernwright_plan::kernels(&preset.shape(), arch).len());
+            let wanted = arch::ALL.iter().map(|arch| kernwright_plan::kernels(&preset.shape(), arch).len());
             assert_eq!(wanted.sum::<usize>(), all.len(), "{}", preset.name);
             assert!(all.iter().all(|one| !one.text.is_empty()));
         }

@@ -5,6 +5,7 @@
 //! not know what a field or an op means: `kernwright_plan` does.
 
 pub mod build;
+pub mod cubins;
 pub mod declaration;
 pub mod generate;
 pub mod render;

@@ -27,7 +27,7 @@ pub enum RenderError {
         /// What the spec asks for.
         template: &'static str,
         /// The GPU.
-        arch: &'static str,
+        arch: String,
     },
     /// An include line names no device file.
     #[error("`{path}` includes `{device}`, which is not in `templates/`")]
@@ -88,7 +88,7 @@ pub enum RenderError {
 /// The CUDA text of a kernel for a GPU.
 pub fn render(spec: &KernelSpec, arch: &Arch) -> Result<String, RenderError> {
     let template = kernwright_templates::find(spec.template, arch.families)
-        .ok_or(RenderError::NoTemplate { template: spec.template, arch: arch.name })?;
+        .ok_or(RenderError::NoTemplate { template: spec.template, arch: arch.name.to_string() })?;
     render_file(spec, template)
 }
 

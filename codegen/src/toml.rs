@@ -1,6 +1,6 @@
 //! The front end for files: the same fields as TOML.
 //!
-//! In: text. Out: a [`Declaration`] whose places are line numbers, from 1. A section is a table, a flag is `true`,
+//! In: text. Out: a [`Declaration`] whose places are bytes of the text, which [`locate`] finds again. A section is a table, a flag is `true`,
 //! a word is a string; the key `is` of a table holds the value of what has settings; an array at the top is a list
 //! of flags. Must not know any other key.
 
@@ -14,9 +14,9 @@ use toml::de::{DeTable, DeValue};
 pub fn read(name: &str, text: &str) -> Declaration {
     let (table, errors) = DeTable::parse_recoverable(text);
     let declaration = Declaration { name: name.to_owned(), ..Declaration::default() };
-    let mut reader = Reader { text, declaration };
+    let mut reader = Reader { declaration };
     for error in errors {
-        let at = error.span().map(|span| reader.line(span.start));
+        let at = error.span().map(|span| Place(span.start));
         reader.declaration.problems.push(Problem { at, message: error.message().to_owned() });
     }
     reader.table("", table.get_ref());
@@ -24,17 +24,22 @@ pub fn read(name: &str, text: &str) -> Declaration {
     reader.declaration
 }
 
-struct Reader<'a> {
-    text: &'a str,
+struct Reader {
     declaration: Declaration,
 }
 
-impl Reader<'_> {
-    fn line(&self, byte: usize) -> Place {
-        let before = self.text.as_bytes().get(..byte).unwrap_or(self.text.as_bytes());
-        Place(1 + before.iter().filter(|byte| **byte == b'\n').count())
-    }
+/// A problem as one line that terminals and editors follow: `brain.toml:4:9: ...`, lines and characters from 1.
+#[must_use]
+pub fn locate(file: &str, text: &str, problem: &Problem) -> String {
+    let Some(Place(byte)) = problem.at else { return format!("{file}: {}", problem.message) };
+    let before = &text.as_bytes()[..byte.min(text.len())];
+    let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let column = 1 + String::from_utf8_lossy(&before[start..]).chars().count();
+    format!("{file}:{line}:{column}: {}", problem.message)
+}
 
+impl Reader {
     fn field(&mut self, path: &str, value: Value, at: Place, value_at: Place) {
         self.declaration.fields.push(Field { path: path.to_owned(), value, at, value_at });
     }
@@ -46,18 +51,18 @@ impl Reader<'_> {
                 continue; // It was read as the value of the table itself.
             }
             let path = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
-            let at = self.line(key.span().start);
+            let at = Place(key.span().start);
             self.entry(&path, value, at);
         }
     }
 
     fn entry(&mut self, path: &str, value: &Spanned<DeValue<'_>>, at: Place) {
-        let value_at = self.line(value.span().start);
+        let value_at = Place(value.span().start);
         match value.get_ref() {
             DeValue::Table(table) => {
                 match table.get("is").map(|is| (is, scalar(is.get_ref()))) {
                     Some((is, Some(word))) => {
-                        let value_at = self.line(is.span().start);
+                        let value_at = Place(is.span().start);
                         self.field(path, word, at, value_at);
                     }
                     Some((is, None)) => self.broken(path, is, "`is` must be a word"),
@@ -70,7 +75,7 @@ impl Reader<'_> {
                 for item in items.iter() {
                     match item.get_ref() {
                         DeValue::String(name) => {
-                            let at = self.line(item.span().start);
+                            let at = Place(item.span().start);
                             self.field(&format!("{path}.{name}"), Value::Flag, at, at);
                         }
                         _ => self.problem(item, &format!("`{path}` must be a list of names in quotes")),
@@ -95,7 +100,7 @@ impl Reader<'_> {
     }
 
     fn problem(&mut self, found: &Spanned<DeValue<'_>>, message: &str) {
-        let at = Some(self.line(found.span().start));
+        let at = Some(Place(found.span().start));
         let message = format!("{message}, found {}", kind(found.get_ref()));
         self.declaration.problems.push(Problem { at, message });
     }
@@ -103,7 +108,7 @@ impl Reader<'_> {
     /// A field whose name is known and whose form is wrong, at the place of its problem.
     fn broken(&mut self, path: &str, found: &Spanned<DeValue<'_>>, message: &str) {
         self.problem(found, message);
-        let at = self.line(found.span().start);
+        let at = Place(found.span().start);
         self.field(path, Value::Text(String::new()), at, at);
     }
 }
@@ -194,11 +199,12 @@ d_ff = 0x400
             ("feed_forward.d_ff", 18),
         ] {
             let field = toml.fields.iter().find(|field| field.path == path).expect("the field is there");
-            assert_eq!(field.at, Place(line), "{path}");
+            let problem = Problem { at: Some(field.at), message: String::new() };
+            assert!(locate("x", TEXT, &problem).starts_with(&format!("x:{line}:")), "{path}");
         }
         let problems = toml.shape().expect_err("`pattern` is not parsed yet");
         assert_eq!(problems.len(), 1, "{problems:?}");
-        assert_eq!(problems[0].at, Some(Place(9)));
+        assert!(locate("x", TEXT, &problems[0]).starts_with("x:9:1: "), "{problems:?}");
     }
 
     #[test]
@@ -237,16 +243,17 @@ d_ff = 0x400
 
     #[test]
     fn mistakes_of_form_have_their_lines() {
-        for (text, line, message) in [
-            ("[model]\nx = [\n\"a\",\n[\"b\"]]", 4, "`x` is a list of words and numbers, found a list"),
-            ("[model]\nx = [{ is = \"a\" }]", 2, "`x` is a list of words and numbers, found a table"),
-            ("[model]\nx = { is = [\"a\"] }", 2, "`is` must be a word, found a list"),
-            ("[model.x]\ny = 1\nis.is = \"a\"", 3, "`is` must be a word, found a table"),
-            ("target = [\"sm_86\",\n86]", 2, "`target` must be a list of names in quotes, found `86`"),
-            ("[[target]]\nsm_86 = true", 1, "`target` must be a list of names in quotes, found a table"),
+        for (text, place, message) in [
+            ("[model]\nx = [\n\"a\",\n[\"b\"]]", "4:1", "`x` is a list of words and numbers, found a list"),
+            ("[model]\nx = [{ is = \"a\" }]", "2:6", "`x` is a list of words and numbers, found a table"),
+            ("[model]\nx = { is = [\"a\"] }", "2:12", "`is` must be a word, found a list"),
+            ("[model.x]\ny = 1\nis.is = \"a\"", "3:1", "`is` must be a word, found a table"),
+            ("target = [\"sm_86\",\n86]", "2:1", "`target` must be a list of names in quotes, found `86`"),
+            ("[[target]]\nsm_86 = true", "1:1", "`target` must be a list of names in quotes, found a table"),
         ] {
-            let problem = Problem { at: Some(Place(line)), message: message.to_owned() };
-            assert_eq!(read("Brain", text).problems, [problem], "{text}");
+            let problems = read("Brain", text).problems;
+            let located: Vec<_> = problems.iter().map(|problem| locate("x", text, problem)).collect();
+            assert_eq!(located, [format!("x:{place}: {message}")], "{text}");
         }
     }
 
@@ -254,6 +261,9 @@ d_ff = 0x400
     fn what_is_no_toml_is_a_problem_with_its_line() {
         let toml = read("Brain", "[model]\nvocab = \nlayers = 3\n");
         assert_eq!(toml.problems.len(), 1, "{:?}", toml.problems);
-        assert_eq!(toml.problems[0].at, Some(Place(2)));
+        let text = "[model]\nvocab = \nlayers = 3\n";
+        assert!(locate("a.toml", text, &toml.problems[0]).starts_with("a.toml:2:9: "));
+        let problem = Problem { at: Some(Place("# ü\nä = ".len())), message: "m".into() };
+        assert_eq!(locate("a.toml", "# ü\nä = 3", &problem), "a.toml:2:5: m");
     }
 }

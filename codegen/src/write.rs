@@ -4,6 +4,7 @@
 //! earlier Shape of the same struct. Nobody builds from them, so a caller ignores an error: the text that counts is
 //! in the program.
 
+use crate::cubins::{Cubin, Cubins};
 use crate::generate::Generated;
 use kernwright_plan::shape::Shape;
 use kernwright_plan::spec::{KernelSpec, SpecValue};
@@ -38,7 +39,7 @@ impl Owner {
 struct Manifest<'a> {
     generator: &'static str,
     owner: &'a Owner,
-    arch: &'static str,
+    arch: &'a str,
     shape: Vec<&'a str>,
     kernels: Vec<Kernel<'a>>,
 }
@@ -50,6 +51,9 @@ struct Kernel<'a> {
     block: u32,
     shared_memory: u32,
     fields: serde_json::Map<String, serde_json::Value>,
+    /// Present once compiled.
+    #[serde(flatten)]
+    resources: serde_json::Map<String, serde_json::Value>,
 }
 
 /// The part of a manifest that says whose it is.
@@ -61,27 +65,42 @@ struct Owned {
 const MANIFEST: &str = "manifest.json";
 
 /// Writes `target/kernwright/<package>/<Model>-<hash>/<arch>/<kernel>.cu` and a manifest per GPU, and removes what
-/// they replace. Gives the path of every kernel's copy.
+/// they replace. Cubins, where there are any, are copied beside the text. Gives the path of every kernel's text.
 ///
 /// # Errors
 /// The first file that could not be written or removed.
-pub fn write(target_dir: &Path, owner: &Owner, shape: &Shape, all: &[Generated]) -> io::Result<Vec<PathBuf>> {
+pub fn write(
+    target_dir: &Path,
+    owner: &Owner,
+    shape: &Shape,
+    all: &[Generated],
+    cubins: Option<&Cubins>,
+) -> io::Result<Vec<PathBuf>> {
     let package = target_dir.join("kernwright").join(&owner.package);
     let model = package.join(format!("{}-{}", owner.model, shape.hash()));
     let shape_text = shape.text();
-    let arches: BTreeSet<&str> = all.iter().map(|one| one.arch.name).collect();
+    let arches: BTreeSet<&str> = all.iter().map(|one| &*one.arch.name).collect();
     let mut paths = Vec::new();
     fs::create_dir_all(&package)?;
     for arch in &arches {
         let folder = model.join(arch);
         fs::create_dir_all(&folder)?;
         let kernels: Vec<&Generated> = all.iter().filter(|one| one.arch.name == *arch).collect();
-        for one in &kernels {
+        let found: Vec<Option<Cubin>> =
+            kernels.iter().map(|one| cubins.and_then(|cubins| cubins.find(one))).collect();
+        let mut written = BTreeSet::new();
+        for (one, cubin) in kernels.iter().zip(&found) {
             let path = folder.join(format!("{}.cu", one.kernel));
-            write_if_changed(&path, &one.text)?;
+            write_if_changed(&path, one.text.as_bytes())?;
+            written.insert(path.clone());
+            if let Some(cubin) = cubin {
+                let path = path.with_extension("cubin");
+                write_if_changed(&path, &fs::read(&cubin.path)?)?;
+                written.insert(path);
+            }
             paths.push(path);
         }
-        for path in sources_in(&folder)?.into_iter().filter(|path| !paths.contains(path)) {
+        for path in kernels_in(&folder)?.into_iter().filter(|path| !written.contains(path)) {
             fs::remove_file(path)?;
         }
         if let Some(first) = kernels.first() {
@@ -90,12 +109,12 @@ pub fn write(target_dir: &Path, owner: &Owner, shape: &Shape, all: &[Generated])
             let manifest = Manifest {
                 generator: concat!("kernwright ", env!("CARGO_PKG_VERSION")),
                 owner: first_owner.as_ref().unwrap_or(owner),
-                arch: first.arch.name,
+                arch: &first.arch.name,
                 shape: shape_text.lines().collect(),
-                kernels: kernels.iter().map(|one| kernel(&one.kernel, &one.spec)).collect(),
+                kernels: kernels.iter().zip(&found).map(|(one, cubin)| kernel(one, cubin.as_ref())).collect(),
             };
             let text = serde_json::to_string_pretty(&manifest).map_err(io::Error::other)?;
-            write_if_changed(&folder.join(MANIFEST), &(text + "\n"))?;
+            write_if_changed(&folder.join(MANIFEST), (text + "\n").as_bytes())?;
         }
     }
     remove_stale(&package, owner, |folder| {
@@ -104,7 +123,8 @@ pub fn write(target_dir: &Path, owner: &Owner, shape: &Shape, all: &[Generated])
     Ok(paths)
 }
 
-fn kernel<'a>(name: &'a str, spec: &KernelSpec) -> Kernel<'a> {
+fn kernel<'a>(one: &'a Generated, cubin: Option<&Cubin>) -> Kernel<'a> {
+    let Generated { kernel: name, spec, .. } = one;
     let fields = spec.fields.iter().map(|field| {
         let value = match &field.value {
             SpecValue::Type(dtype) => dtype.name().into(),
@@ -116,7 +136,9 @@ fn kernel<'a>(name: &'a str, spec: &KernelSpec) -> Kernel<'a> {
         (field.name.to_owned(), value)
     });
     let fields = fields.collect();
-    Kernel { name, template: spec.template, block: spec.block, shared_memory: spec.shared_memory, fields }
+    let resources = cubin.map(|cubin| cubin.remarks.resources.clone()).unwrap_or_default();
+    let KernelSpec { template, block, shared_memory, .. } = *spec;
+    Kernel { name, template, block, shared_memory, fields, resources }
 }
 
 /// Removes the copies in every folder of this owner that `is_current` does not keep: another Shape, another GPU.
@@ -131,7 +153,7 @@ fn remove_stale(package: &Path, owner: &Owner, is_current: impl Fn(&Path) -> boo
             if owner_of(&folder).as_ref() != Some(owner) {
                 continue;
             }
-            for path in sources_in(&folder)? {
+            for path in kernels_in(&folder)? {
                 fs::remove_file(path)?;
             }
             fs::remove_file(folder.join(MANIFEST))?;
@@ -160,18 +182,20 @@ fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries(folder)?.into_iter().filter(|path| path.is_dir()).collect())
 }
 
-fn sources_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let is_source = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "cu");
-    Ok(entries(folder)?.into_iter().filter(is_source).collect())
+/// Texts and cubins.
+fn kernels_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let is_ours =
+        |path: &PathBuf| path.extension().is_some_and(|extension| extension == "cu" || extension == "cubin");
+    Ok(entries(folder)?.into_iter().filter(is_ours).collect())
 }
 
 /// By rename, so that a reader and another compiler at work see the old text or the new one.
-fn write_if_changed(path: &Path, text: &str) -> io::Result<()> {
-    if fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
+pub(crate) fn write_if_changed(path: &Path, content: &[u8]) -> io::Result<()> {
+    if fs::read(path).is_ok_and(|old| old == content) {
         return Ok(());
     }
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    let written = fs::write(&temporary, content).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         let _ = fs::remove_file(&temporary);
     }

@@ -14,6 +14,7 @@ use crate::terminal::{line, note};
 use clap::Args;
 use kernels::Kernel;
 use kernwright_compile::Report;
+use kernwright_plan::gpu::Gpu;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,14 +27,15 @@ kernels are kept, so that a second report takes no time (`KERNWRIGHT_CACHE` sets
 
 Examples:
   kernwright cuda --preset seed-102m --out kernels
-  kernwright cuda --preset seed-102m --arch sm_90a --report
-  kernwright cuda --preset tiny --arch sm_86 --show $(kernwright cuda --preset tiny --list | head -1)")]
+  kernwright cuda --preset seed-102m --gpu sm_90a --report
+  kernwright cuda --preset tiny --gpu rtx-3060 --show $(kernwright cuda --preset tiny --list | head -1)")]
 pub(super) struct Arguments {
     #[command(flatten)]
     shape: super::shape::ShapeArguments,
-    /// GPUs to generate for, between commas or repeated; by default those the shape declares, else all
-    #[arg(long, value_name = "ARCH", value_delimiter = ',', value_parser = super::gpu::names())]
-    arch: Vec<String>,
+    /// GPUs to generate for (--help lists them), between commas or repeated [default: those the shape declares, else all]
+    #[arg(long, alias = "arch", value_name = "GPU", value_delimiter = ',', value_parser = super::gpu::parse,
+        long_help = super::gpu::list())]
+    gpu: Vec<Gpu>,
     /// Write DIR/<arch>/<kernel>.cu and a manifest.json beside them, only what changed
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -67,7 +69,7 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct Entry<'a> {
     kernel: &'a str,
-    arch: &'static str,
+    arch: &'a str,
     block: Option<u32>,
     shared_memory: u32,
     n_lines: usize,
@@ -81,7 +83,7 @@ struct Entry<'a> {
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
     let named = arguments.shape.resolve(declared)?;
     let declared = declared.filter(|_| arguments.shape.preset.is_none());
-    let kernels = kernels::kernels(&named, &arguments.arch, declared)?;
+    let kernels = kernels::kernels(&named, &arguments.gpu, declared)?;
     if let Some(name) = &arguments.show {
         let Some(kernel) = kernels.iter().find(|kernel| kernel.name == *name) else {
             let model = &named.name;
@@ -144,7 +146,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
 fn entry<'a>(kernel: &'a Kernel, path: Option<&'a PathBuf>, report: Option<&'a Report>) -> Entry<'a> {
     Entry {
         kernel: &kernel.name,
-        arch: kernel.arch.name,
+        arch: &kernel.arch.name,
         block: kernel.spec.as_ref().map(|spec| spec.block),
         shared_memory: kernel.shared_memory(),
         n_lines: kernel.text.lines().count(),
@@ -164,7 +166,7 @@ fn table(kernels: &[Kernel]) -> Table {
     let row = |kernel: &Kernel| {
         Row::Cells(vec![
             kernel.name.clone(),
-            kernel.arch.name.to_owned(),
+            kernel.arch.name.to_string(),
             kernel.spec.as_ref().map_or(String::new(), |spec| spec.block.to_string()),
             units::bytes(kernel.shared_memory().into()),
             kernel.text.lines().count().to_string(),

@@ -131,7 +131,7 @@ fn document<'a>(probe: &'a Probe, cache: Option<&'a Path>) -> Document<'a> {
         index: one.index,
         name: &one.name,
         compute_capability: one.compute_capability,
-        arch: gpu::of_capability(one.compute_capability).map(|arch| arch.name),
+        arch: gpu::of_capability(one.compute_capability).map(|arch| &*arch.name),
         memory_bytes: one.memory_bytes,
         n_multiprocessors: one.n_multiprocessors,
         shared_memory_bytes: one.shared_memory_bytes,

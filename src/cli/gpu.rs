@@ -1,21 +1,54 @@
-//! GPUs as flags name them.
+//! GPUs as flags name them: a target, a card, or a file that declares one.
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
 use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::card;
+use kernwright_plan::gpu::{self, Gpu};
+use std::path::Path;
 
-/// What `--arch` takes, each with the card that stands for it.
-pub(super) fn names() -> PossibleValuesParser {
-    PossibleValuesParser::new(
-        arch::ALL.iter().map(|arch| PossibleValue::new(arch.name).help(format!("as {}", arch.card.name))),
-    )
+/// What `--gpu` was given.
+pub(super) fn parse(text: &str) -> Result<Gpu, String> {
+    let path = Path::new(text);
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml")) {
+        return read(path);
+    }
+    gpu::find(text)
+}
+
+/// Every target with its cards, for help.
+pub(super) fn list() -> String {
+    let mut text = "A target, a card, or FILE.toml, which declares a GPU by one it is like:\n".to_owned();
+    for arch in arch::ALL {
+        let cards: Vec<_> =
+            card::ALL.iter().filter(|card| card.arch == arch.name).map(card::Card::slug).collect();
+        text.push_str(&format!("  {:<9}{}\n", arch.name, cards.join(", ")));
+    }
+    text.push_str("A target alone is timed as ");
+    let defaults: Vec<_> = arch::ALL.iter().map(|arch| arch.card).collect();
+    text.push_str(&defaults.join(", "));
+    text
+}
+
+#[cfg(feature = "render")]
+fn read(path: &Path) -> Result<Gpu, String> {
+    use kernwright_codegen::toml;
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read `{file}`: {error}"))?;
+    toml::read("", &text).read(gpu::read).map_err(|problems| {
+        let lines: Vec<_> = problems.iter().map(|problem| toml::locate(&file, &text, problem)).collect();
+        lines.join("\n")
+    })
+}
+
+#[cfg(not(feature = "render"))]
+fn read(path: &Path) -> Result<Gpu, String> {
+    let path = path.display();
+    Err(format!("this program was built without the feature `render`, which reads `{path}`"))
 }
 
 /// The row for a compute capability, `(9, 0)`: the one whose digits are the same.
 pub(super) fn of_capability((major, minor): (u32, u32)) -> Option<&'static Arch> {
     let digits = format!("{major}{minor}");
-    arch::ALL.iter().find(|arch| {
-        arch.name.strip_prefix("sm_").is_some_and(|rest| rest.trim_end_matches(char::is_alphabetic) == digits)
-    })
+    arch::ALL.iter().find(|arch| arch.number() == digits)
 }
 
 #[cfg(test)]
@@ -24,10 +57,18 @@ mod tests {
 
     #[test]
     fn a_capability_finds_its_row_with_or_without_a_suffix() {
-        let name = |capability| of_capability(capability).map(|arch| arch.name);
+        let name = |capability| of_capability(capability).map(|arch| &*arch.name);
         assert_eq!(name((9, 0)), Some("sm_90a"));
         assert_eq!(name((8, 6)), Some("sm_86"));
         assert_eq!(name((12, 0)), Some("sm_120a"));
+        assert_eq!(name((12, 1)), Some("sm_121a"));
         assert_eq!(name((7, 5)), None);
+    }
+
+    #[test]
+    fn help_names_every_target_and_card() {
+        let list = list();
+        assert!(arch::ALL.iter().all(|arch| list.contains(&*arch.name)), "{list}");
+        assert!(card::ALL.iter().all(|card| list.contains(&card.slug())), "{list}");
     }
 }

@@ -15,7 +15,7 @@ mod train;
 mod units;
 
 use crate::environment::Environment;
-use crate::model::{Model, Source};
+use crate::model::{Cubin, Model, Source};
 use crate::terminal;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::error::Error;
@@ -29,7 +29,9 @@ type Outcome = Result<ExitCode, Box<dyn Error>>;
 struct Declared {
     name: &'static str,
     shape: &'static str,
+    targets: &'static str,
     sources: &'static [Source],
+    cubins: &'static [Cubin],
 }
 
 #[derive(Debug, Parser)]
@@ -56,7 +58,13 @@ enum Command {
 /// The command line of a program that declares one model: `fn main() -> ExitCode { cli::main::<Brain>() }`.
 #[must_use]
 pub fn main<M: Model>() -> ExitCode {
-    run(Some(Declared { name: M::NAME, shape: M::SHAPE, sources: M::SOURCES }))
+    run(Some(Declared {
+        name: M::NAME,
+        shape: M::SHAPE,
+        targets: M::TARGETS,
+        sources: M::SOURCES,
+        cubins: M::CUBINS,
+    }))
 }
 
 /// The command line of `kernwright` itself, over its presets.

@@ -14,6 +14,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::dtype::{self, Dtype};
+use kernwright_plan::gpu::Gpu;
 use kernwright_plan::passes::SWITCHES;
 use kernwright_plan::{Options, train_step};
 use listing::{Detail, Listing};
@@ -29,7 +30,7 @@ plain ones, or its bytes at the bandwidth of the memory, whichever is longer. A 
 
 Examples:
   kernwright plan --preset seed-102m
-  kernwright plan --preset llama-1b --arch sm_120a --batch 1 --length 4096
+  kernwright plan --preset llama-1b --gpu rtx-4090 --batch 1 --length 4096
   kernwright plan --preset gpt2-124m --all --wide | less -S
   kernwright plan --preset tiny --json | jq .totals")]
 pub(super) struct Arguments {
@@ -41,9 +42,10 @@ pub(super) struct Arguments {
     /// Tokens per sequence; by default the context of the shape, 1024 at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     length: Option<u32>,
-    /// GPU whose card gives the speeds; by default the first target of the shape, else sm_90a
-    #[arg(long, value_name = "ARCH", value_parser = super::gpu::names())]
-    arch: Option<String>,
+    /// GPU whose speeds count: a target, a card or a file (--help lists them) [default: the first target of the shape,
+    /// else sm_90a]
+    #[arg(long, alias = "arch", value_name = "GPU", value_parser = super::gpu::parse, long_help = super::gpu::list())]
+    gpu: Option<Gpu>,
     /// Element type of matrix operands; by default that of the shape
     #[arg(long, value_name = "TYPE", value_parser = precisions())]
     precision: Option<String>,
@@ -74,8 +76,8 @@ struct Document<'a> {
     length: usize,
     tokens: usize,
     precision: &'static str,
-    arch: &'static str,
-    card: &'static str,
+    arch: &'a str,
+    card: &'a str,
     card_memory: u64,
     steps: &'a [StepRow],
     totals: &'a Totals,
@@ -105,7 +107,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
         ));
         return Ok(ExitCode::from(2));
     };
-    let arch = target(arguments.arch.as_deref(), &shape.targets)?;
+    let gpu = arguments.gpu.clone().unwrap_or_else(|| Gpu::of(default_target(&shape.targets)));
     let precision = arguments.precision.as_deref().and_then(Dtype::precision);
     let options = Options { precision, without: arguments.without.clone(), ..Options::default() };
     let plan = train_step(shape, &options, batch, length);
@@ -115,7 +117,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     }
 
     let precision = precision.unwrap_or(shape.precision);
-    let steps = rows::steps(&plan, arch, precision);
+    let steps = rows::steps(&plan, &gpu, precision);
     let (totals, memory) = (rows::totals(&steps, n_tokens), rows::memory(&plan));
     if arguments.json {
         let text = shape.text();
@@ -127,9 +129,9 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
             length,
             tokens: n_tokens,
             precision: precision.name(),
-            arch: arch.name,
-            card: arch.card.name,
-            card_memory: arch.card.memory,
+            arch: &gpu.arch.name,
+            card: &gpu.card.name,
+            card_memory: gpu.card.memory,
             steps: &steps,
             totals: &totals,
             memory: &memory,
@@ -143,19 +145,18 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
         named.name,
         units::grouped(shape.n_parameters()),
         precision.name(),
-        arch.name,
-        arch.card.name
+        gpu.arch.name,
+        gpu.card.name
     ))?;
     let detail = if arguments.wide { Detail::Wide } else { Detail::Narrow };
-    let listing = Listing { steps: &steps, totals: &totals, memory: &memory, n_tokens, arch };
+    let listing = Listing { steps: &steps, totals: &totals, memory: &memory, n_tokens, card: &gpu.card };
     line(&listing.table(detail, arguments.all).join("\n"))?;
     line(&listing.summary().join("\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn target(asked: Option<&str>, targets: &[&'static Arch]) -> Result<&'static Arch, String> {
-    let name = asked.or_else(|| targets.first().map(|arch| arch.name)).unwrap_or(ARCH);
-    arch::find(name).ok_or_else(|| format!("`{name}` is not a known GPU, allowed are {}", arch::names()))
+fn default_target(targets: &[Arch]) -> &Arch {
+    targets.first().or_else(|| arch::find(ARCH)).unwrap_or(&arch::ALL[0])
 }
 
 fn precisions() -> PossibleValuesParser {

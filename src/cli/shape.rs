@@ -25,7 +25,7 @@ impl ShapeArguments {
     pub(super) fn resolve(&self, declared: Option<Declared>) -> Result<Named, Box<dyn Error>> {
         let name = match (self.preset.as_deref(), declared) {
             (None, Some(declared)) => {
-                let shape = parse_text(declared.shape)?;
+                let shape = parse_text(&format!("{}{}", declared.shape, declared.targets))?;
                 return Ok(Named { name: declared.name.to_owned(), shape });
             }
             (Some(name), _) => name,

@@ -1,8 +1,9 @@
 //! The derive macro of Kernwright.
 //!
-//! In: a struct with attributes. Out: the constants of `kernwright::Model`, and copies of the generated kernels below
-//! target/. Must not know field names: the Shape knows them.
+//! In: a struct with attributes; cubins, if a build script made some. Out: the constants of `kernwright::Model`, and
+//! copies of the generated kernels below target/. Must not know field names: the Shape knows them.
 
+use kernwright_codegen::cubins::{Cubin, Cubins};
 use kernwright_codegen::generate::{Generated, declared};
 use kernwright_codegen::target_dir::Whereabouts;
 use kernwright_codegen::tokens::{self, Attributes};
@@ -23,36 +24,45 @@ pub fn derive_transformer(input: proc_macro::TokenStream) -> proc_macro::TokenSt
     let Attributes { declaration, places, facade } = tokens::read(&input);
     let owner = owner(&declaration.name, input.ident.span());
     let overriding = env::var("KERNWRIGHT_TARGETS").ok();
+    let cubins = Cubins::of_this_process();
     let expanded = match declared(&declaration, overriding.as_deref()) {
         Ok((shape, all)) => {
-            write_copies(&owner, &shape, &all);
-            model(&input, &facade, &declaration.name, &shape.text(), &all)
+            write_copies(&owner, &shape, &all, cubins.as_ref());
+            let texts = [&*shape.text(), &shape.targets_text()];
+            model(&input, &facade, &declaration.name, texts, &all, cubins.as_ref())
         }
         Err(problems) => {
             let errors = places.errors(&problems).map(|error| error.to_compile_error());
             // Without it, every use of the model would be an error too, and bury these.
-            let stub = model(&input, &facade, &declaration.name, "", &[]);
+            let stub = model(&input, &facade, &declaration.name, ["", ""], &[], None);
             quote!(#errors #stub)
         }
     };
     expanded.into()
 }
 
-/// The constants. Text that several GPUs share is there once.
+/// The constants, `SHAPE` and `TARGETS` as given. Text that several GPUs share is there once.
 fn model(
     input: &DeriveInput,
     facade: &TokenStream,
     name: &str,
-    shape: &str,
+    [shape, targets]: [&str; 2],
     all: &[Generated],
+    cubins: Option<&Cubins>,
 ) -> TokenStream {
     let mut texts: Vec<&str> = all.iter().map(|one| one.text.as_str()).collect();
     texts.sort_unstable();
     texts.dedup();
     let sources = all.iter().map(|Generated { arch, kernel, text, .. }| {
-        let arch = arch.name;
+        let arch = &*arch.name;
         let index = texts.partition_point(|other| *other < text.as_str());
         quote!(__kernwright::Source { arch: #arch, kernel: #kernel, text: TEXTS[#index] })
+    });
+    let cubins = all.iter().filter_map(|one| {
+        let Cubin { path, remarks } = cubins?.find(one)?;
+        let (arch, kernel, log, path) = (&*one.arch.name, &one.kernel, remarks.log, path.to_str()?);
+        let cubin = quote!(::core::include_bytes!(#path));
+        Some(quote!(__kernwright::Cubin { arch: #arch, kernel: #kernel, log: #log, cubin: #cubin }))
     });
     let ident = &input.ident;
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
@@ -67,18 +77,20 @@ fn model(
             impl #impl_generics __kernwright::Model for #ident #type_generics #where_clause {
                 const NAME: &'static str = #name;
                 const SHAPE: &'static str = #shape;
+                const TARGETS: &'static str = #targets;
                 const SOURCES: &'static [__kernwright::Source] = &[#(#sources),*];
+                const CUBINS: &'static [__kernwright::Cubin] = &[#(#cubins),*];
             }
         };
     }
 }
 
 /// Copies to read. A failure is nobody's error: the text that counts is in the constants.
-fn write_copies(owner: &Owner, shape: &Shape, all: &[Generated]) {
+fn write_copies(owner: &Owner, shape: &Shape, all: &[Generated], cubins: Option<&Cubins>) {
     let is_editor = env::current_exe().is_ok_and(|exe| exe.to_string_lossy().contains("rust-analyzer"));
     let target_dir = Whereabouts::of_this_process().target_dir();
     if let (false, false, Some(target_dir)) = (is_editor, owner.package.is_empty(), target_dir) {
-        let _ = write(&target_dir, owner, shape, all);
+        let _ = write(&target_dir, owner, shape, all, cubins);
     }
 }
 

@@ -1,124 +1,81 @@
-//! The table of GPUs the generator knows, with the card that stands for each in rooflines.
+//! The table of GPUs the generator knows.
 //!
-//! In: a name such as `sm_90a`. Out: limits for tiles, families for the choice of template, speeds for the cost
-//! table. A `match` on an arch outside this file is a smell: add a column instead.
+//! In: a name such as `sm_90a`. Out: limits for tiles and occupancy, families for the choice of template. What cards
+//! there are and how fast they are is `card`'s. A `match` on an arch outside this file is a smell: add a column
+//! instead. A GPU without a row is declared by one it is like ([`custom`]).
+
+pub mod custom;
+
+use std::borrow::Cow;
 
 /// A GPU target and its limits.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arch {
     /// NVIDIA's name with its suffix: `sm_90a`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
+    /// The row that one without a row of its own was declared by; `None` for a row.
+    pub like: Option<Cow<'static, str>>,
     /// Names a template file may carry to be chosen for this GPU (`forward.hopper.cu.tera`), best first.
     pub families: &'static [&'static str],
     /// Most shared memory one block may ask for, bytes.
-    pub shared_memory_block: u32,
+    pub shared_memory: u32,
     /// Shared memory of one multiprocessor, bytes.
     pub shared_memory_multiprocessor: u32,
     /// Most resident threads of one multiprocessor.
     pub threads_multiprocessor: u32,
-    /// The card whose speeds the cost table uses.
-    pub card: Card,
+    /// Most resident blocks of one multiprocessor.
+    pub blocks_multiprocessor: u32,
+    /// 32-bit registers of one multiprocessor.
+    pub registers_multiprocessor: u32,
+    /// The first NVRTC that compiles for it, major and minor; `None` where nobody knows.
+    pub nvrtc: Option<(u32, u32)>,
+    /// The card that stands for it where none is named, a name in `card::ALL`.
+    pub card: &'static str,
 }
 
-/// Speeds of one card, from its maker's data sheet.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Card {
-    /// Its name in the shops.
-    pub name: &'static str,
-    /// Streaming multiprocessors.
-    pub multiprocessors: u32,
-    /// Dense bf16 tensor-core rate with fp32 sums, FLOP/s.
-    pub tensor_flops: f64,
-    /// fp32 rate outside the tensor cores, FLOP/s.
-    pub fp32_flops: f64,
-    /// Device memory bandwidth, bytes/s.
-    pub bandwidth: f64,
-    /// Device memory, bytes.
-    pub memory: u64,
-}
+/// What CUDA keeps for itself of the shared memory of each block, bytes.
+pub const RESERVED_SHARED_MEMORY: u32 = 1024;
 
 const KIB: u32 = 1024;
-const GIB: u64 = 1 << 30;
 
-/// Every GPU target. Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-/// Speeds: NVIDIA's data sheets of the A100, H200, and the GA102, Ada and Blackwell RTX architecture papers.
+/// Every GPU target. Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the same
+/// numbers are in `cuda/__device/arch_traits.h` of NVIDIA's CCCL. First NVRTC: PTX ISA, "Release Notes", by the CUDA
+/// version of each PTX version. NVRTC 13.0 compiles for all of them.
 pub const ALL: &[Arch] = &[
-    Arch {
-        name: "sm_80",
-        families: &[],
-        shared_memory_block: 163 * KIB,
-        shared_memory_multiprocessor: 164 * KIB,
-        threads_multiprocessor: 2048,
-        card: Card {
-            name: "A100 SXM 80 GB",
-            multiprocessors: 108,
-            tensor_flops: 312e12,
-            fp32_flops: 19.5e12,
-            bandwidth: 2.039e12,
-            memory: 80 * GIB,
-        },
-    },
-    Arch {
-        name: "sm_86",
-        families: &[],
-        shared_memory_block: 99 * KIB,
-        shared_memory_multiprocessor: 100 * KIB,
-        threads_multiprocessor: 1536,
-        card: Card {
-            name: "RTX 3060 12 GB",
-            multiprocessors: 28,
-            tensor_flops: 25.5e12,
-            fp32_flops: 12.7e12,
-            bandwidth: 0.360e12,
-            memory: 12 * GIB,
-        },
-    },
-    Arch {
-        name: "sm_89",
-        families: &[],
-        shared_memory_block: 99 * KIB,
-        shared_memory_multiprocessor: 100 * KIB,
-        threads_multiprocessor: 1536,
-        card: Card {
-            name: "RTX 4090",
-            multiprocessors: 128,
-            tensor_flops: 165.2e12,
-            fp32_flops: 82.6e12,
-            bandwidth: 1.008e12,
-            memory: 24 * GIB,
-        },
-    },
-    Arch {
-        name: "sm_90a",
-        families: &["hopper"],
-        shared_memory_block: 227 * KIB,
-        shared_memory_multiprocessor: 228 * KIB,
-        threads_multiprocessor: 2048,
-        card: Card {
-            name: "H200 SXM",
-            multiprocessors: 132,
-            tensor_flops: 989e12,
-            fp32_flops: 67e12,
-            bandwidth: 4.8e12,
-            memory: 141 * 1_000_000_000,
-        },
-    },
-    Arch {
-        name: "sm_120a",
-        families: &[],
-        shared_memory_block: 99 * KIB,
-        shared_memory_multiprocessor: 100 * KIB,
-        threads_multiprocessor: 1536,
-        card: Card {
-            name: "RTX 5090",
-            multiprocessors: 170,
-            tensor_flops: 209.5e12,
-            fp32_flops: 104.8e12,
-            bandwidth: 1.792e12,
-            memory: 32 * GIB,
-        },
-    },
+    row("sm_80", &[], 164, 2048, 32, (11, 0), "A100 SXM 80GB"),
+    row("sm_86", &[], 100, 1536, 16, (11, 1), "RTX 3060"),
+    row("sm_87", &[], 164, 1536, 16, (11, 4), "Jetson AGX Orin 64GB"),
+    row("sm_89", &[], 100, 1536, 24, (11, 8), "RTX 4090"),
+    row("sm_90a", &["hopper"], 228, 2048, 32, (12, 0), "H200 SXM"),
+    row("sm_100a", &["blackwell"], 228, 2048, 32, (12, 8), "B200"),
+    row("sm_103a", &["blackwell"], 228, 2048, 32, (12, 9), "B300"),
+    row("sm_120a", &[], 100, 1536, 24, (12, 8), "RTX 5090"),
+    row("sm_121a", &[], 100, 1536, 24, (12, 9), "GB10"),
 ];
+
+/// All of them have 64 Ki registers, and give a block all shared memory but what CUDA keeps for itself.
+const fn row(
+    name: &'static str,
+    families: &'static [&'static str],
+    shared_memory_kib: u32,
+    threads_multiprocessor: u32,
+    blocks_multiprocessor: u32,
+    nvrtc: (u32, u32),
+    card: &'static str,
+) -> Arch {
+    Arch {
+        name: Cow::Borrowed(name),
+        like: None,
+        families,
+        shared_memory: shared_memory_kib * KIB - RESERVED_SHARED_MEMORY,
+        shared_memory_multiprocessor: shared_memory_kib * KIB,
+        threads_multiprocessor,
+        blocks_multiprocessor,
+        registers_multiprocessor: 64 * KIB,
+        nvrtc: Some(nvrtc),
+        card,
+    }
+}
 
 /// The target of that name.
 #[must_use]
@@ -130,4 +87,66 @@ pub fn find(name: &str) -> Option<&'static Arch> {
 #[must_use]
 pub fn names() -> String {
     ALL.iter().map(|arch| format!("`{}`", arch.name)).collect::<Vec<_>>().join(", ")
+}
+
+/// The target that a name without its letter stands for: `sm_90a` for `sm_90`, since GPUs are known by their number.
+#[must_use]
+pub fn meant(name: &str) -> Option<&'static Arch> {
+    let is_letter = |rest: &str| rest.chars().all(char::is_alphabetic);
+    ALL.iter().find(|arch| arch.name.strip_prefix(name).is_some_and(is_letter))
+}
+
+/// What to say of a name nobody knows.
+#[must_use]
+pub fn unknown(name: &str) -> String {
+    match meant(name) {
+        Some(arch) => format!("`{name}` is not a known GPU: did you mean `{}`?", arch.name),
+        None => format!("`{name}` is not a known GPU: allowed are {}", names()),
+    }
+}
+
+impl Arch {
+    /// The number in its name: 90 of `sm_90a`.
+    #[must_use]
+    pub fn number(&self) -> &str {
+        self.name.trim_start_matches("sm_").trim_end_matches(char::is_alphabetic)
+    }
+
+    /// Its lines of the flat text form, below `target`. A row is named alone; another spells its limits.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let name = &self.name;
+        let mut text = format!("target.{name} = true\n");
+        if let Some(like) = &self.like {
+            text.push_str(&format!("target.{name}.like = {like}\n"));
+            for limit in custom::LIMITS {
+                text.push_str(&format!("target.{name}.{} = {}\n", limit.name, (limit.of)(self)));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::card;
+
+    #[test]
+    fn a_number_without_its_letter_is_understood() {
+        assert_eq!(unknown("sm_90"), "`sm_90` is not a known GPU: did you mean `sm_90a`?");
+        assert!(unknown("sm_9").ends_with(&names()));
+        assert_eq!(find("sm_121a").map(Arch::number), Some("121"));
+    }
+
+    #[test]
+    fn each_row_has_a_card_of_its_own_and_limits_that_agree() {
+        for arch in ALL {
+            let card = card::ALL.iter().find(|card| card.name == arch.card);
+            assert_eq!(card.map(|card| card.arch), Some(&*arch.name), "{}", arch.name);
+            assert_eq!(arch.shared_memory + RESERVED_SHARED_MEMORY, arch.shared_memory_multiprocessor);
+            assert_eq!(arch.threads_multiprocessor % 512, 0, "{}", arch.name);
+            assert_eq!(ALL.iter().filter(|other| other.number() == arch.number()).count(), 1);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! What a step costs, and the least time a card needs for it.
 
-use crate::arch::Card;
+use crate::card::Card;
 
 /// Work and traffic of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

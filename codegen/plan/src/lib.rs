@@ -6,6 +6,7 @@
 
 pub mod arch;
 pub mod buffer;
+pub mod card;
 #[cfg(feature = "reference")]
 pub mod case;
 pub mod cost;
@@ -13,8 +14,10 @@ pub mod dtype;
 pub mod executor;
 pub mod field;
 pub mod float;
+pub mod gpu;
 pub mod kernels;
 pub mod launch;
+pub mod nearest;
 pub mod ops;
 pub mod options;
 pub mod passes;

@@ -48,7 +48,7 @@ fn shape(layers: usize) -> Shape {
     Shape { layers, ..presets::find("tiny").expect("tiny is a preset").shape() }
 }
 
-fn generated(arch: &'static Arch, columns: i64) -> Generated {
+pub(crate) fn generated(arch: &Arch, columns: i64) -> Generated {
     let fields = vec![
         field("x_type", "", SpecValue::Type(Dtype::Bf16)),
         field("columns", "d", SpecValue::Int(columns)),
@@ -57,7 +57,7 @@ fn generated(arch: &'static Arch, columns: i64) -> Generated {
         field("kind", "", SpecValue::Word("rms")),
     ];
     let spec = KernelSpec { template: "norm/forward", block: 128, shared_memory: 512, fields };
-    Generated { arch, kernel: spec.name(), text: format!("// {columns}\n"), spec }
+    Generated { arch: arch.clone(), kernel: spec.name(), text: format!("// {columns}\n"), spec }
 }
 
 fn folder_of(shape: &Shape, arch: &str) -> String {
@@ -68,7 +68,7 @@ fn folder_of(shape: &Shape, arch: &str) -> String {
 fn kernels_and_a_manifest_lie_in_a_folder_per_gpu() {
     let folder = Folder::new("layout");
     let all = [generated(&arch::ALL[0], 64), generated(&arch::ALL[1], 64)];
-    let paths = write(&folder.0, &owner("src/main.rs"), &shape(2), &all).expect("it can be written");
+    let paths = write(&folder.0, &owner("src/main.rs"), &shape(2), &all, None).expect("it can be written");
     let kernel = &all[0].kernel;
     let expected: Vec<_> = ["sm_80", "sm_86"]
         .into_iter()
@@ -95,7 +95,7 @@ fn kernels_and_a_manifest_lie_in_a_folder_per_gpu() {
 fn a_file_is_touched_only_when_its_text_changed() {
     let folder = Folder::new("untouched");
     let mut all = [generated(&arch::ALL[0], 64), generated(&arch::ALL[0], 128)];
-    let paths = write(&folder.0, &owner("src/main.rs"), &shape(2), &all).expect("it can be written");
+    let paths = write(&folder.0, &owner("src/main.rs"), &shape(2), &all, None).expect("it can be written");
     let long_ago = SystemTime::now() - Duration::from_secs(3600);
     let files = folder.files();
     for file in &files {
@@ -103,7 +103,7 @@ fn a_file_is_touched_only_when_its_text_changed() {
         file.set_modified(long_ago).expect("times can be set");
     }
     all[1].text.push_str("// changed\n");
-    write(&folder.0, &owner("src/main.rs"), &shape(2), &all).expect("it can be written");
+    write(&folder.0, &owner("src/main.rs"), &shape(2), &all, None).expect("it can be written");
     assert_eq!(folder.files(), files, "no temporary file is left");
     for file in &files {
         let path = folder.0.join(file);
@@ -119,7 +119,7 @@ fn what_is_no_longer_generated_is_removed() {
     let mine = owner("src/main.rs");
     let other = owner("src/other.rs");
     let write = |owner: &Owner, layers, all: &[Generated]| {
-        write(&folder.0, owner, &shape(layers), all).expect("it can be written");
+        write(&folder.0, owner, &shape(layers), all, None).expect("it can be written");
     };
     write(&other, 9, &[generated(sm_80, 64)]);
     let others = folder.files();
@@ -159,7 +159,7 @@ fn structs_of_one_name_in_one_file_leave_each_other_alone() {
         let build = |layers| {
             for (owner, layers) in [(&first, 2), (&second, layers)] {
                 let all = [generated(&arch::ALL[0], 64)];
-                write(&folder.0, owner, &shape(layers), &all).expect("it can be written");
+                write(&folder.0, owner, &shape(layers), &all, None).expect("it can be written");
             }
         };
         build(layers);
@@ -179,7 +179,30 @@ fn structs_of_one_name_in_one_file_leave_each_other_alone() {
 fn a_folder_that_cannot_be_written_is_an_error_and_no_panic() {
     let folder = Folder::new("blocked");
     fs::write(folder.0.join("kernwright"), "a file in the way").expect("the folder is ours");
-    let result = write(&folder.0, &owner("src/main.rs"), &shape(2), &[generated(&arch::ALL[0], 64)]);
+    let result = write(&folder.0, &owner("src/main.rs"), &shape(2), &[generated(&arch::ALL[0], 64)], None);
     assert!(result.is_err());
     assert_eq!(folder.files(), ["kernwright"]);
+}
+
+#[test]
+fn a_cubin_lies_beside_its_text_and_goes_with_it() {
+    let (folder, made) = (Folder::new("with-cubins"), Folder::new("made-cubins"));
+    let cubins = Cubins::new(made.0.clone());
+    let all = [generated(&arch::ALL[0], 64), generated(&arch::ALL[0], 72)];
+    let resources = [("registers".to_owned(), 24.into())].into_iter().collect();
+    let remarks = crate::cubins::Remarks { log: String::new(), resources };
+    for one in &all[..1] {
+        cubins.store(one, b"cubin", &remarks).expect("the folder is ours");
+    }
+    let written = |cubins| {
+        write(&folder.0, &owner("src/main.rs"), &shape(2), &all, cubins).expect("it can be written");
+        let manifest = folder.0.join(folder_of(&shape(2), "sm_80")).join(MANIFEST);
+        let manifest = fs::read(manifest).expect("it was written");
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("it is JSON");
+        let registers = |nth: usize| manifest["kernels"][nth]["registers"].as_u64();
+        let n_cubins = folder.files().iter().filter(|file| file.ends_with(".cubin")).count();
+        (registers(0), registers(1), n_cubins)
+    };
+    assert_eq!(written(Some(&cubins)), (Some(24), None, 1));
+    assert_eq!(written(None), (None, None, 0));
 }

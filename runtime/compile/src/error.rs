@@ -35,9 +35,7 @@ pub enum Error {
         symbol: String,
     },
     /// The architecture is not one that this NVRTC compiles for.
-    #[error(
-        "`{kernel}`: NVRTC {version} compiles for {allowed}, found `{arch}`; another version may support it"
-    )]
+    #[error("`{kernel}`: NVRTC {version} compiles for {allowed}, found `{arch}`: {age} NVRTC is needed")]
     Arch {
         /// The kernel's name.
         kernel: String,
@@ -45,6 +43,8 @@ pub enum Error {
         arch: String,
         /// NVRTC's version.
         version: String,
+        /// Which other version may know it: "a newer".
+        age: &'static str,
         /// The architectures it knows, in backticks.
         allowed: String,
     },

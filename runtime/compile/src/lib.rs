@@ -24,6 +24,6 @@ pub use error::Error;
 pub use libraries::{Found, Libraries, Library, Loaded, NEWEST_MAJOR, Version};
 pub use nvrtc::{Compiled, Compiler, Source};
 pub use places::{Origin, Place, Places};
-pub use probe::{Fact, Gpu, Probe, driver_version, probe};
+pub use probe::{Fact, Gpu, Probe, driver_version, probe, usable_libraries};
 pub use report::{Progress, Report, compile_all};
 pub use resources::{Resources, notes, resources};

@@ -133,8 +133,8 @@ impl Compiler {
 
     fn check_arch(&self, source: &Source<'_>) -> Result<(), Error> {
         let number = source.arch.strip_prefix("sm_").map(|rest| rest.trim_end_matches(['a', 'f']));
-        let known =
-            number.and_then(|text| text.parse().ok()).is_some_and(|number| self.archs.contains(&number));
+        let number = number.and_then(|text| text.parse().ok());
+        let known = number.is_some_and(|number| self.archs.contains(&number));
         // An NVRTC that lists nothing decides by itself.
         if known || self.archs.is_empty() {
             return Ok(());
@@ -144,6 +144,11 @@ impl Compiler {
             kernel: source.name.to_owned(),
             arch: source.arch.to_owned(),
             version: self.version.to_string(),
+            age: match number {
+                Some(number) if Some(&number) > self.archs.iter().max() => "a newer",
+                Some(number) if Some(&number) < self.archs.iter().min() => "an older",
+                _ => "another",
+            },
             allowed: allowed.join(", "),
         })
     }

@@ -93,6 +93,16 @@ pub fn probe(libraries: &Libraries, places: &Places) -> Probe {
     }
 }
 
+/// The libraries to work with. Where there is a driver, what it can run comes first: cubins of CUDA 13 do not load on a
+/// driver of CUDA 12.
+pub fn usable_libraries(places: &Places) -> Libraries {
+    let mut libraries = Libraries::find(places);
+    if let Some(version) = driver_version(&libraries) {
+        libraries.rank(version.major().min(NEWEST_MAJOR));
+    }
+    libraries
+}
+
 /// The version of CUDA that the driver offers, `None` without a driver. Hand its major to [`Libraries::rank`].
 pub fn driver_version(libraries: &Libraries) -> Option<Version> {
     Driver::bind(libraries).ok()?.version()

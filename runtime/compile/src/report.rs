@@ -19,6 +19,8 @@ pub struct Report {
     pub arch: String,
     /// What each entry function takes; empty after a failure.
     pub resources: Vec<Resources>,
+    /// The compiler's whole log, of which the two around this are taken; empty after a failure.
+    pub log: String,
     /// Warnings and remarks of the compiler.
     pub notes: Vec<String>,
     /// The size of the cubin, 0 after a failure.
@@ -94,6 +96,7 @@ fn compile_one(compiler: &Compiler, cache: Option<&Cache>, source: &Source<'_>) 
             name,
             arch,
             resources: compiled.resources,
+            log: compiled.log,
             notes: compiled.notes,
             cubin_bytes: compiled.cubin.len(),
             seconds,
@@ -104,6 +107,7 @@ fn compile_one(compiler: &Compiler, cache: Option<&Cache>, source: &Source<'_>) 
             name,
             arch,
             resources: Vec::new(),
+            log: String::new(),
             notes: Vec::new(),
             cubin_bytes: 0,
             seconds,

@@ -18,7 +18,7 @@ struct Manifest<'a> {
     generator: &'static str,
     model: &'a str,
     shape: Vec<&'a str>,
-    arch: &'static str,
+    arch: &'a str,
     kernels: Vec<Entry<'a>>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn write(
         let (of_arch, others) = rest.split_at(rest.iter().take_while(|one| one.arch == first.arch).count());
         let done = kernels.len() - rest.len();
         rest = others;
-        let folder = folder.join(first.arch.name);
+        let folder = folder.join(&*first.arch.name);
         fs::create_dir_all(&folder).map_err(|error| at(&folder, &error))?;
         for kernel in of_arch {
             let path = folder.join(format!("{}.cu", kernel.name));
@@ -80,7 +80,7 @@ pub(super) fn write(
             generator: concat!("kernwright ", env!("CARGO_PKG_VERSION")),
             model: &named.name,
             shape: text.lines().collect(),
-            arch: first.arch.name,
+            arch: &first.arch.name,
             kernels: entries.collect(),
         };
         let content = serde_json::to_string_pretty(&content).map_err(|error| error.to_string())?;
@@ -142,20 +142,25 @@ fn write_if_changed(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernwright_plan::arch;
+    use kernwright_plan::arch::{self, Arch};
     use kernwright_plan::shape::presets;
 
     #[test]
     fn what_is_no_longer_generated_goes_and_what_is_not_ours_stays() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let named = Named { name: "tiny".into(), shape: presets::ALL[0].shape() };
-        let kernel =
-            |arch, name: &str| Kernel { arch, name: name.into(), spec: None, text: format!("// {name}\n") };
+        let kernel = |arch: &Arch, name: &str| Kernel {
+            arch: arch.clone(),
+            name: name.into(),
+            spec: None,
+            text: format!("// {name}\n"),
+            cubin: None,
+        };
         let (a, b) = (&arch::ALL[0], &arch::ALL[1]);
         let first = [kernel(a, "norm"), kernel(a, "rope"), kernel(b, "norm")];
         let paths = write(folder.path(), &named, &first, &[]).expect("it can be written");
         assert_eq!(paths.len(), 3);
-        let mine = folder.path().join(a.name).join("mine.cu");
+        let mine = folder.path().join(&*a.name).join("mine.cu");
         fs::write(&mine, "").expect("it can be written");
         let again = write(folder.path(), &named, &first[..1], &[]).expect("it can be written");
         assert_eq!(again, paths[..1]);

@@ -4,7 +4,9 @@
 
 use super::super::Declared;
 use super::super::shape::Named;
+use crate::model::Cubin;
 use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::gpu::Gpu;
 use kernwright_plan::spec::KernelSpec;
 use std::collections::HashMap;
 use std::error::Error;
@@ -12,11 +14,13 @@ use std::error::Error;
 /// One kernel for one GPU.
 #[derive(Clone, Debug)]
 pub(super) struct Kernel {
-    pub(super) arch: &'static Arch,
+    pub(super) arch: Arch,
     pub(super) name: String,
     /// `None` for the text of a program that was built by another version.
     pub(super) spec: Option<KernelSpec>,
     pub(super) text: String,
+    /// It compiled, where the program carries that.
+    pub(super) cubin: Option<Cubin>,
 }
 
 impl Kernel {
@@ -30,23 +34,26 @@ impl Kernel {
 /// else all. `declared` is `None` where a preset was asked for.
 pub(super) fn kernels(
     named: &Named,
-    asked: &[String],
+    asked: &[Gpu],
     declared: Option<Declared>,
 ) -> Result<Vec<Kernel>, Box<dyn Error>> {
-    let mut targets: Vec<&'static Arch> = Vec::new();
+    let cubins = declared.map_or(&[][..], |declared| declared.cubins);
     let carried = declared.map_or(&[][..], |declared| declared.sources);
-    let names: Vec<&str> = if asked.is_empty() {
-        carried.iter().map(|source| source.arch).collect()
+    let of_shape = &named.shape.targets;
+    let find = |name: &str| of_shape.iter().find(|arch| arch.name == name).or_else(|| arch::find(name));
+    let chosen: Vec<&Arch> = if asked.is_empty() {
+        carried.iter().filter_map(|source| find(source.arch)).collect()
     } else {
-        asked.iter().map(String::as_str).collect()
+        asked.iter().map(|gpu| &gpu.arch).collect()
     };
-    for arch in names.into_iter().filter_map(arch::find) {
+    let mut targets: Vec<&Arch> = Vec::new();
+    for arch in chosen {
         if !targets.contains(&arch) {
             targets.push(arch);
         }
     }
     if targets.is_empty() {
-        targets.clone_from(&named.shape.targets);
+        targets.extend(of_shape);
     }
     if targets.is_empty() {
         targets.extend(arch::ALL);
@@ -63,30 +70,33 @@ pub(super) fn kernels(
             continue;
         }
         all.extend(of_arch.into_iter().map(|source| Kernel {
-            arch,
+            arch: arch.clone(),
             name: source.kernel.to_owned(),
             spec: specs.remove(source.kernel),
             text: source.text.to_owned(),
+            cubin:
+                cubins.iter().find(|cubin| cubin.arch == arch.name && cubin.kernel == source.kernel).copied(),
         }));
     }
     Ok(all)
 }
 
 #[cfg(feature = "render")]
-fn render(named: &Named, arch: &'static Arch) -> Result<Vec<Kernel>, Box<dyn Error>> {
-    let all = kernwright_codegen::generate::generate(&named.shape, &[arch])?;
+fn render(named: &Named, arch: &Arch) -> Result<Vec<Kernel>, Box<dyn Error>> {
+    let all = kernwright_codegen::generate::generate(&named.shape, std::slice::from_ref(arch))?;
     let kernel = |one: kernwright_codegen::generate::Generated| Kernel {
-        arch,
+        arch: one.arch,
         name: one.kernel,
         spec: Some(one.spec),
         text: one.text,
+        cubin: None,
     };
     Ok(all.into_iter().map(kernel).collect())
 }
 
 #[cfg(not(feature = "render"))]
-fn render(named: &Named, arch: &'static Arch) -> Result<Vec<Kernel>, Box<dyn Error>> {
-    let (name, arch) = (&named.name, arch.name);
+fn render(named: &Named, arch: &Arch) -> Result<Vec<Kernel>, Box<dyn Error>> {
+    let (name, arch) = (&named.name, &arch.name);
     Err(format!(
         "this program carries no kernels of `{name}` for `{arch}` and was built without the feature `render`: build it \
          with that, or declare `#[target({arch})]`"

@@ -1,16 +1,17 @@
 //! What the compiler says of every kernel: registers, spills, shared memory, time.
 //!
-//! In: kernels. Out: a table, or the same as data for `--json`. Compiles through the cache of cubins.
+//! In: kernels. Out: a table, or the same as data for `--json`. Compiles through the cache of cubins what the program
+//! does not carry compiled.
 
 use super::super::table::{Row, Side, Table};
 use super::super::{libraries, units};
 use super::kernels::Kernel;
 use crate::environment::Environment;
+use crate::model::Cubin;
 use crate::terminal::note;
 use indicatif::{ProgressBar, ProgressStyle};
-use kernwright_compile::{Cache, Compiler, Report, Resources, Source, compile_all};
+use kernwright_compile::{Cache, Compiler, Error, Report, Resources, Source, compile_all, notes, resources};
 use serde::Serialize;
-use std::error::Error;
 use std::time::Instant;
 
 /// All reports and what made them.
@@ -45,20 +46,60 @@ pub(super) struct Summary {
     seconds: f64,
 }
 
-/// Compiles them all, with a progress bar where standard error is a terminal.
+/// Compiles those that the program does not carry compiled.
 pub(super) fn compile(
     kernels: &[Kernel],
     n_threads: usize,
     environment: &Environment,
-) -> Result<Compilation, Box<dyn Error>> {
+) -> Result<Compilation, Box<dyn std::error::Error>> {
+    let start = Instant::now();
+    let missing: Vec<&Kernel> = kernels.iter().filter(|kernel| kernel.cubin.is_none()).collect();
+    let (compiler, compiled) = if missing.is_empty() && !kernels.is_empty() {
+        ("the program's build script".to_owned(), Vec::new())
+    } else {
+        compile_now(&missing, n_threads, environment)?
+    };
+    let mut compiled = compiled.into_iter();
+    let reports = kernels.iter().filter_map(|kernel| match kernel.cubin {
+        Some(cubin) => Some(carried(kernel, cubin)),
+        None => compiled.next(),
+    });
+    Ok(Compilation { reports: reports.collect(), compiler, seconds: start.elapsed().as_secs_f64() })
+}
+
+/// The report of a kernel that was compiled ahead of time.
+fn carried(kernel: &Kernel, cubin: Cubin) -> Report {
+    Report {
+        name: kernel.name.clone(),
+        arch: kernel.arch.name.to_string(),
+        resources: resources(cubin.log),
+        log: cubin.log.to_owned(),
+        notes: notes(cubin.log),
+        cubin_bytes: cubin.cubin.len(),
+        seconds: 0.0,
+        cached: true,
+        result: Ok(cubin.cubin.to_vec()),
+    }
+}
+
+/// Compiles with a progress bar where standard error is a terminal; gives the compiler's name, too.
+fn compile_now(
+    kernels: &[&Kernel],
+    n_threads: usize,
+    environment: &Environment,
+) -> Result<(String, Vec<Report>), Box<dyn std::error::Error>> {
     let compiler = Compiler::open(&libraries::find(&environment.places))
         .map_err(|error| format!("{error}; `kernwright doctor` says where it was looked for"))?;
     let cache = environment.cache.as_deref().map(Cache::open);
     let sources: Vec<Source<'_>> = kernels
         .iter()
-        .map(|kernel| Source { name: &kernel.name, text: &kernel.text, arch: kernel.arch.name, options: &[] })
+        .map(|kernel| Source {
+            name: &kernel.name,
+            text: &kernel.text,
+            arch: &kernel.arch.name,
+            options: &[],
+        })
         .collect();
-    let start = Instant::now();
     // Draws nothing where standard error is no terminal.
     let bar = ProgressBar::new(sources.len() as u64);
     if let Ok(style) = ProgressStyle::with_template("{pos}/{len} [{bar:30}] {msg}") {
@@ -72,8 +113,7 @@ pub(super) fn compile(
     if let Some(trouble) = cache.and_then(|cache| cache.note()) {
         note(&format!("note: {trouble}"));
     }
-    let compiler = format!("NVRTC {}", compiler.version());
-    Ok(Compilation { reports, compiler, seconds: start.elapsed().as_secs_f64() })
+    Ok((format!("NVRTC {}", compiler.version()), reports))
 }
 
 impl<'a> Compiled<'a> {
@@ -87,6 +127,16 @@ impl<'a> Compiled<'a> {
             notes: &report.notes,
             error: report.result.as_ref().err().map(ToString::to_string),
         }
+    }
+}
+
+/// From which NVRTC on there is a GPU that this one does not know.
+fn first_nvrtc(kernel: &Kernel, error: &Error) -> String {
+    match (error, kernel.arch.nvrtc) {
+        (Error::Arch { .. }, Some((major, minor))) => {
+            format!(", {major}.{minor} or later (`pip install -U nvidia-cuda-nvrtc`)")
+        }
+        _ => String::new(),
     }
 }
 
@@ -126,7 +176,7 @@ pub(super) fn text(kernels: &[Kernel], compilation: &Compilation) -> Vec<String>
         let shared = kernel.shared_memory() + entry.map_or(0, |entry| entry.static_shared_bytes);
         table.rows.push(Row::Cells(vec![
             kernel.name.clone(),
-            kernel.arch.name.to_owned(),
+            kernel.arch.name.to_string(),
             kernel.spec.as_ref().map_or(String::new(), |spec| spec.block.to_string()),
             number(&|entry| entry.registers),
             number(&|entry| entry.spill_stores_bytes + entry.spill_loads_bytes),
@@ -140,7 +190,9 @@ pub(super) fn text(kernels: &[Kernel], compilation: &Compilation) -> Vec<String>
         ]));
         let place = format!("`{}` for `{}`", kernel.name, kernel.arch.name);
         remarks.extend(report.notes.iter().map(|note| format!("note: {place}: {note}")));
-        remarks.extend(report.result.as_ref().err().map(|error| format!("error: {error}")));
+        if let Err(error) = &report.result {
+            remarks.push(format!("error: {error}{}", first_nvrtc(kernel, error)));
+        }
     }
     let mut lines = table.lines();
     if !remarks.is_empty() {

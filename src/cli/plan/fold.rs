@@ -102,7 +102,7 @@ mod tests {
         for preset in presets::ALL {
             let shape = preset.shape();
             let plan = train_step(&shape, &Options::default(), 2, 8);
-            let rows = rows::steps(&plan, &arch::ALL[0], shape.precision);
+            let rows = rows::steps(&plan, &kernwright_plan::gpu::Gpu::of(&arch::ALL[0]), shape.precision);
             let groups = fold(&rows);
             let steps: usize = groups.iter().map(|group| group.rows.len() * group.times).sum();
             assert_eq!(steps, rows.len(), "{}", preset.name);

@@ -7,7 +7,7 @@ use super::super::table::{LINE, Row, Side, Table, wrapped};
 use super::super::units;
 use super::fold::{self, Group};
 use super::rows::{LaunchRow, Memory, Slot, StepRow, Totals};
-use kernwright_plan::arch::Arch;
+use kernwright_plan::card::Card;
 
 /// How much a row tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) struct Listing<'a> {
     pub(super) totals: &'a Totals,
     pub(super) memory: &'a Memory,
     pub(super) n_tokens: usize,
-    pub(super) arch: &'a Arch,
+    pub(super) card: &'a Card,
 }
 
 impl Listing<'_> {
@@ -124,7 +124,7 @@ impl Listing<'_> {
     pub(super) fn summary(&self) -> Vec<String> {
         let Self { totals, memory, n_tokens, .. } = *self;
         let bytes = |bytes: usize| units::bytes(bytes as f64);
-        let (card, room) = (self.arch.card.name, self.arch.card.memory);
+        let (card, room) = (&self.card.name, self.card.memory);
         let fits = if memory.arena as u64 <= room { "of" } else { "does not fit into" };
         let n_prepare = self.steps.len() - totals.n_steps;
         let mut lines = vec![

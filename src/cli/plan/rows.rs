@@ -1,9 +1,9 @@
 //! A plan and a GPU become rows of numbers: one per step, and totals. The field names are those of `--json`.
 
-use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::{BufferId, Role};
 use kernwright_plan::cost::Cost;
 use kernwright_plan::dtype::Dtype;
+use kernwright_plan::gpu::Gpu;
 use kernwright_plan::launch::{Launch, Lowered};
 use kernwright_plan::passes::memory;
 use kernwright_plan::plan::{Mode, Phase, Plan, Step};
@@ -80,12 +80,12 @@ pub(super) struct Memory {
 }
 
 /// A row per step.
-pub(super) fn steps(plan: &Plan, arch: &Arch, precision: Dtype) -> Vec<StepRow> {
+pub(super) fn steps(plan: &Plan, gpu: &Gpu, precision: Dtype) -> Vec<StepRow> {
     let tensor_cores = precision.bytes() < Dtype::Fp32.bytes();
-    plan.steps.iter().enumerate().map(|(index, step)| row(plan, arch, tensor_cores, index, step)).collect()
+    plan.steps.iter().enumerate().map(|(index, step)| row(plan, gpu, tensor_cores, index, step)).collect()
 }
 
-fn row(plan: &Plan, arch: &Arch, tensor_cores: bool, index: usize, step: &Step) -> StepRow {
+fn row(plan: &Plan, gpu: &Gpu, tensor_cores: bool, index: usize, step: &Step) -> StepRow {
     let io = plan.io(step);
     let cost: Cost = step.op.cost(&io);
     let slot = |slot, id: BufferId, mode: Option<Mode>| {
@@ -98,7 +98,7 @@ fn row(plan: &Plan, arch: &Arch, tensor_cores: bool, index: usize, step: &Step) 
         let (dtype, role) = (buffer.dtype.name(), buffer.role.name());
         Slot { slot, buffer: buffer.name.clone(), dtype, shape: buffer.shape.clone(), role, mode }
     };
-    let (launches, no_kernel) = match step.op.lower(&io, arch) {
+    let (launches, no_kernel) = match step.op.lower(&io, &gpu.arch) {
         Lowered::Launches(launches) => (launches.iter().map(|one| launch(plan, one)).collect(), None),
         Lowered::NoKernel(why) => (Vec::new(), Some(why)),
     };
@@ -113,7 +113,7 @@ fn row(plan: &Plan, arch: &Arch, tensor_cores: bool, index: usize, step: &Step) 
         vector_flops: cost.vector_flops,
         flops: cost.flops(),
         bytes: cost.bytes,
-        roofline_seconds: cost.roofline_seconds(&arch.card, tensor_cores),
+        roofline_seconds: cost.roofline_seconds(&gpu.card, tensor_cores),
         launches,
         no_kernel,
     }

@@ -258,11 +258,10 @@ fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Every path a declaration may use, activations and targets included.
+/// Every path a declaration may use, activations included. `targets` knows those below `target`.
 pub(super) fn all_paths() -> Vec<String> {
     let sections = SECTIONS.iter().map(|section| (*section).to_owned());
     let activations = ActivationKind::ALL.iter().map(|kind| format!("feed_forward.{}", kind.name()));
-    let targets = crate::arch::ALL.iter().map(|arch| format!("target.{}", arch.name));
     let fields = FIELDS.iter().map(|row| row.path.to_owned()).filter(|path| path != ONLY_PER_KIND);
     let kinds = LayerName::ALL.iter().flat_map(|name| {
         let kind = format!("attention.{}", name.name());
@@ -271,5 +270,5 @@ pub(super) fn all_paths() -> Vec<String> {
         let settings: Vec<_> = settings.map(|rest| format!("{kind}.{rest}")).collect();
         std::iter::once(kind).chain(settings)
     });
-    sections.chain(fields).chain(kinds).chain(activations).chain(targets).collect()
+    sections.chain(fields).chain(kinds).chain(activations).collect()
 }

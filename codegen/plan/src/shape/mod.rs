@@ -10,6 +10,7 @@ mod parameters;
 mod parse;
 pub mod presets;
 mod suggestion;
+mod targets;
 mod text;
 
 pub use attention::{Attention, LayerKind, LayerName, QkNorm, QkNormOrder, Rope};
@@ -62,7 +63,7 @@ pub struct Shape {
     /// Feed-forward of every block.
     pub feed_forward: FeedForward,
     /// GPUs to generate for; empty means all.
-    pub targets: Vec<&'static Arch>,
+    pub targets: Vec<Arch>,
 }
 
 /// A normalisation.
@@ -150,6 +151,13 @@ pub struct FeedForward {
 }
 
 impl Shape {
+    /// The targets in the flat text form, empty where none is declared. [`Self::text`] leaves them out: what a model is
+    /// does not depend on the GPUs it is compiled for.
+    #[must_use]
+    pub fn targets_text(&self) -> String {
+        self.targets.iter().map(Arch::text).collect()
+    }
+
     /// Eight hexadecimal digits of the text's FNV-1a hash (G. Fowler, L. Noll, K.-P. Vo), for folder names.
     #[must_use]
     pub fn hash(&self) -> String {

@@ -9,6 +9,7 @@ mod sections;
 use super::Shape;
 use super::fields::{self, FIELDS, FieldRow, Kind, all_paths};
 use super::suggestion::{key, meant, unknown};
+use super::targets;
 use crate::field::{Field, Place, Problem, Value, read_text};
 
 /// Reads a whole declaration. Problems come in the order of their places.
@@ -62,7 +63,7 @@ impl Reader<'_> {
         let known = all_paths();
         let fields = self.fields;
         for (index, field) in fields.iter().enumerate() {
-            if !known.contains(&field.path) {
+            if !known.contains(&field.path) && !targets::is_below(&field.path) {
                 self.misspelt.extend(meant(&field.path, &known));
                 self.problem(Some(field.at), unknown(&field.path, &known));
             } else if fields[..index].iter().any(|earlier| earlier.path == field.path) {

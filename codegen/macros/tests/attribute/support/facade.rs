@@ -1,5 +1,5 @@
 //! What the facade gives a user's crate, and nothing else: so that these tests build neither runtime nor program.
-//! `src/model.rs` has the same two items; `examples/brain` proves that the derive fits them.
+//! `src/model.rs` has the same items; `examples/brain` proves that the derive fits them.
 
 pub use kernwright_macros::Transformer;
 
@@ -7,7 +7,9 @@ pub use kernwright_macros::Transformer;
 pub trait Model {
     const NAME: &'static str;
     const SHAPE: &'static str;
+    const TARGETS: &'static str;
     const SOURCES: &'static [Source];
+    const CUBINS: &'static [Cubin];
 }
 
 #[allow(dead_code)]
@@ -15,4 +17,12 @@ pub struct Source {
     pub arch: &'static str,
     pub kernel: &'static str,
     pub text: &'static str,
+}
+
+#[allow(dead_code)]
+pub struct Cubin {
+    pub arch: &'static str,
+    pub kernel: &'static str,
+    pub log: &'static str,
+    pub cubin: &'static [u8],
 }

@@ -1,13 +1,13 @@
 //! The sections `model`, `feed_forward` and `target`, and the Shape that all of them make.
 
 use super::Reader;
-use crate::arch::{self, Arch};
 use crate::dtype::{self, Dtype};
 use crate::field::Place;
 use crate::ops::activation::ActivationKind;
 use crate::ops::norm::{NormKind, NormWeight};
 use crate::shape::fields::PLANNED;
 use crate::shape::suggestion::key;
+use crate::shape::targets;
 use crate::shape::{Biases, FeedForward, LayerName, Norm, Parallel, Placement, Shape};
 
 impl Reader<'_> {
@@ -38,7 +38,8 @@ impl Reader<'_> {
         let tied = self.flag("model.tied");
         let attention = self.attention(d_model, &pattern);
         let feed_forward = self.feed_forward();
-        let targets = self.targets();
+        let (targets, problems) = targets::read(self.fields);
+        self.problems.extend(problems);
         Some(Shape {
             vocab: vocab?,
             context,
@@ -157,19 +158,5 @@ impl Reader<'_> {
             self.problem(Some(at), format!("the activation is missing: one of {names}"));
         }
         Some(FeedForward { activation: chosen.first()?.0, d_ff: d_ff? })
-    }
-
-    fn targets(&mut self) -> Vec<&'static Arch> {
-        let fields = self.fields;
-        let mut targets = Vec::new();
-        for field in fields {
-            if let Some(arch) = field.path.strip_prefix("target.").and_then(arch::find)
-                && self.flag_of(field, arch.name) == Some(true)
-                && !targets.contains(&arch)
-            {
-                targets.push(arch);
-            }
-        }
-        targets
     }
 }
