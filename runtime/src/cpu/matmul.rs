@@ -168,6 +168,11 @@ impl<'a> MatrixMut<'a> {
         (Self { rows: at, ..self }, rest)
     }
 
+    /// Some rows.
+    pub(crate) fn middle_rows(self, rows: Range<usize>) -> Self {
+        self.split_rows(rows.end).0.split_rows(rows.start).1
+    }
+
     /// The columns before `at`, and those from there on: no element belongs to both, since the stride is not below
     /// the number of columns.
     pub(crate) fn split_columns(self, at: usize) -> (Self, Self) {
