@@ -64,7 +64,7 @@ impl Training {
                 Initial::Zeros => vec![0.0; n],
             };
             let buffer = find(&training.cpu, &parameter.name)?;
-            training.cpu.write(id, buffer, Values::Float(&values))?;
+            training.cpu.write(id, buffer, Values::Float(&parameter.pad(&values)))?;
         }
         for (name, value) in [("inverse_count", 1.0 / (batch * length) as f32), ("learning_rate", 1e-3)] {
             let buffer = find(&training.cpu, name)?;

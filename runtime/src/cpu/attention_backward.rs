@@ -118,10 +118,11 @@ impl Inputs<'_> {
         let (sequence, kv_head) = (index / op.kv_heads, index % op.kv_heads);
         let [k, v] = [self.k, self.v].map(|of| head_of(op, of, sequence, kv_head));
         let [store_q, store_k, store_v] = self.stores;
-        for (to, store) in [(&mut d_k, store_k), (&mut d_v, store_v)] {
-            if store == Store::Replace {
-                (0..to.n_rows()).for_each(|row| to.row(row).fill(0.0));
-            }
+        if store_k == Store::Replace {
+            d_k.fill(0.0);
+        }
+        if store_v == Store::Replace {
+            d_v.fill(0.0);
         }
         let (p, d_s) = words.split_at_mut(words.len() / 2);
         let group = op.heads / op.kv_heads;

@@ -42,9 +42,7 @@ pub(crate) fn backward(op: &Embedding, mut slots: Slots<'_>) -> Result<(), Execu
     matrix.column_blocks(COLUMNS).into_par_iter().enumerate().for_each(|(index, mut block)| {
         let columns = index * COLUMNS..index * COLUMNS + block.n_columns();
         if store == Store::Replace {
-            for row in 0..block.n_rows() {
-                block.row(row).fill(0.0);
-            }
+            block.fill(0.0);
         }
         for (position, token) in &pairs {
             let from = &d_y.row(*position)[columns.clone()];

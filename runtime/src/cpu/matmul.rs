@@ -143,6 +143,11 @@ impl<'a> MatrixMut<'a> {
         dense.then(|| unsafe { std::slice::from_raw_parts_mut(self.first, self.rows * self.columns) })
     }
 
+    /// Sets every element.
+    pub(crate) fn fill(&mut self, value: f32) {
+        (0..self.rows).for_each(|row| self.row(row).fill(value));
+    }
+
     /// The same matrix for a shorter time.
     pub(crate) fn reborrow(&mut self) -> MatrixMut<'_> {
         MatrixMut { of: PhantomData, ..*self }
