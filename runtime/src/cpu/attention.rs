@@ -1,12 +1,13 @@
 //! Attention forward: per (sequence, query head) task, blocks of queries against all keys that they see.
 //!
 //! Scores of a block are one product, softmax works on their rows in place, and the output is a second product. Keys
-//! past the block are skipped where the mask hides them.
+//! that the mask or the window hides from the whole block are skipped.
 
 use super::exp::exp_of_negative;
 use super::lanes::{map_sum, max, vector_fn};
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
 use super::slots::Slots;
+use super::softcap::Softcap;
 use super::workspace::Workspace;
 use kernwright_plan::executor::ExecutorError;
 use kernwright_plan::ops::attention::Attention;
@@ -16,14 +17,28 @@ use std::ops::Range;
 /// Queries whose scores exist at once.
 pub(crate) const QUERIES: usize = 64;
 
-/// Blocks of queries, and how many keys the last query of each sees.
-pub(crate) fn blocks(op: &Attention) -> impl DoubleEndedIterator<Item = (Range<usize>, usize)> {
-    let (length, causal) = (op.length, op.causal);
-    (0..length.div_ceil(QUERIES)).map(move |block| {
-        let queries = block * QUERIES..((block + 1) * QUERIES).min(length);
-        let keys = if causal { queries.end } else { length };
+/// Blocks of queries, and the keys that any query of each sees.
+pub(crate) fn blocks(op: &Attention) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+    (0..op.length.div_ceil(QUERIES)).map(move |block| {
+        let queries = block * QUERIES..((block + 1) * QUERIES).min(op.length);
+        let keys = op.seen(queries.start).start..op.seen(queries.end - 1).end;
         (queries, keys)
     })
+}
+
+/// Scores of the largest block.
+pub(crate) fn most_scores(op: &Attention) -> usize {
+    blocks(op).map(|(queries, keys)| queries.len() * keys.len()).max().unwrap_or(0)
+}
+
+/// Cuts the row of a query's scores, which begins at key `first`: what the mask hides before, what it leaves, what it
+/// hides after.
+#[inline(always)]
+pub(crate) fn cut<'a>(op: &Attention, query: usize, first: usize, row: &'a mut [f32]) -> [&'a mut [f32]; 3] {
+    let seen = op.seen(query);
+    let (row, after) = row.split_at_mut(seen.end - first);
+    let (before, row) = row.split_at_mut(seen.start - first);
+    [before, row, after]
 }
 
 /// The head's part of a tensor of heads, in one sequence.
@@ -48,34 +63,36 @@ pub(crate) fn forward(op: &Attention, mut slots: Slots<'_>, room: &Workspace) ->
         let (sequence, head) = (index / op.heads, index % op.heads);
         let q = head_of(op, q, sequence, head);
         let [k, v] = [k, v].map(|of| head_of(op, of, sequence, head / group));
-        room.with(QUERIES.min(op.length) * op.length, |scores| one_head(op, [q, k, v], out, lse, scores));
+        room.with(most_scores(op), |scores| one_head(op, [q, k, v], out, lse, scores));
     });
     Ok(())
 }
 
 vector_fn! {
     /// Turns rows of scores into exp(score - greatest), 0 where hidden; gives each row's greatest score and its sum.
-    fn softmax(causal: bool, first: usize, scores: MatrixMut<'_>, greatest: &mut [f32], sums: &mut [f32]) -> () {
-        let mut scores = scores;
+    fn softmax(op: &Attention, first: [usize; 2], scores: MatrixMut<'_>, of: [&mut [f32]; 2]) -> () {
+        let ([first_query, first_key], mut scores, [greatest, sums]) = (first, scores, of);
+        let softcap = op.softcap.map(Softcap::new);
         for (row, (greatest, sum)) in greatest.iter_mut().zip(sums).enumerate() {
-            let scores = scores.row(row);
-            let n_seen = if causal { first + row + 1 } else { scores.len() };
-            let (seen, hidden) = scores.split_at_mut(n_seen);
+            let [before, seen, after] = cut(op, first_query + row, first_key, scores.row(row));
+            if let Some(cap) = softcap {
+                seen.iter_mut().for_each(|score| *score = cap.value(*score));
+            }
             let peak = max(seen);
             (*greatest, *sum) = (peak, map_sum(seen, |score| exp_of_negative(score - peak)));
-            hidden.fill(0.0);
+            before.fill(0.0);
+            after.fill(0.0);
         }
     }
 }
 
 #[allow(clippy::cast_possible_truncation)]
 fn one_head(op: &Attention, of: [Matrix<'_>; 3], out: MatrixMut<'_>, lse: &mut [f32], scores: &mut [f32]) {
-    let ([q, k, v], scale) = (of, op.scale() as f32);
+    let ([q, k, v], scale) = (of, op.scale as f32);
     let mut outs = out.row_blocks(QUERIES).into_iter();
     for (queries, keys) in blocks(op) {
         let Some(mut out) = outs.next() else { return };
-        let mut scores = MatrixMut::new(&mut *scores, queries.len(), keys, keys);
-        let keys = 0..keys;
+        let mut scores = MatrixMut::new(&mut *scores, queries.len(), keys.len(), keys.len());
         matmul(
             scores.reborrow(),
             Store::Replace,
@@ -84,7 +101,8 @@ fn one_head(op: &Attention, of: [Matrix<'_>; 3], out: MatrixMut<'_>, lse: &mut [
             k.rows(keys.clone()).transposed(),
         );
         let mut sums = [0.0; QUERIES];
-        softmax(op.causal, queries.start, scores.reborrow(), &mut lse[queries.clone()], &mut sums);
+        let first = [queries.start, keys.start];
+        softmax(op, first, scores.reborrow(), [&mut lse[queries.clone()], &mut sums]);
         matmul(out.reborrow(), Store::Replace, 1.0, scores.view(), v.rows(keys));
         for (row, query) in queries.enumerate() {
             let factor = 1.0 / sums[row];

@@ -1,14 +1,14 @@
 //! Attention backward: per (sequence, key and value head) task, so that no two tasks write to one element.
 //!
 //! For each query head of the group and each block of queries, `P = exp(S - lse)` is made again and five products
-//! give the gradients. Blocks run from the last to the first: the first one done sees every key, so it alone decides
-//! whether d_k and d_v are replaced.
+//! give the gradients. Those of keys and values add up over blocks and heads, from zero where they are replaced.
 
-use super::attention::{QUERIES, blocks, head_of, parts};
+use super::attention::{QUERIES, blocks, cut, head_of, most_scores, parts};
 use super::exp::exp_of_negative;
 use super::lanes::{sum2, vector_fn};
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
 use super::slots::Slots;
+use super::softcap::Softcap;
 use super::workspace::Workspace;
 use kernwright_plan::executor::ExecutorError;
 use kernwright_plan::ops::attention::Attention;
@@ -44,17 +44,16 @@ pub(crate) fn backward(op: &Attention, mut slots: Slots<'_>, room: &Workspace) -
     let (d_k, d_v) = (parts(op, d_k.matrix, 1), parts(op, d_v.matrix, 1));
     let tasks: Vec<_> = d_q.into_iter().zip(d_k.into_iter().zip(d_v)).collect();
     tasks.into_par_iter().enumerate().for_each(|(index, (d_q, (d_k, d_v)))| {
-        let words = 2 * QUERIES.min(op.length) * op.length;
-        room.with(words, |words| inputs.one_group(index, d_q, d_k, d_v, words));
+        room.with(2 * most_scores(op), |words| inputs.one_group(index, d_q, d_k, d_v, words));
     });
     Ok(())
 }
 
 /// What belongs to a block of queries of one head.
 struct Rows<'a> {
-    causal: bool,
-    /// Position of the first query.
-    first: usize,
+    op: &'a Attention,
+    /// Positions of the first query and key.
+    first: [usize; 2],
     scale: f32,
     d_out: Matrix<'a>,
     out: Matrix<'a>,
@@ -64,18 +63,23 @@ vector_fn! {
     /// Turns scores into P, and dP into the gradient of the products of q and k; both 0 where hidden.
     fn score_gradients(rows: &Rows<'_>, p: MatrixMut<'_>, d_s: MatrixMut<'_>, lse: &[f32]) -> () {
         let (mut p, mut d_s, scale) = (p, d_s, rows.scale);
+        let softcap = rows.op.softcap.map(Softcap::new);
         for (row, lse) in lse.iter().enumerate() {
             let delta = sum2(rows.d_out.row(row), rows.out.row(row), |a, b| a * b);
-            let n_seen = if rows.causal { rows.first + row + 1 } else { p.n_columns() };
-            let (p, p_hidden) = p.row(row).split_at_mut(n_seen);
-            let (d_s, d_s_hidden) = d_s.row(row).split_at_mut(n_seen);
-            one_row(p, d_s, *lse, delta, scale);
-            if n_seen == 1 {
+            let query = rows.first[0] + row;
+            let [p_before, p, p_after] = cut(rows.op, query, rows.first[1], p.row(row));
+            let [before, d_s, after] = cut(rows.op, query, rows.first[1], d_s.row(row));
+            match softcap {
+                None => one_row(p, d_s, *lse, delta, scale),
+                Some(cap) => one_capped_row(p, d_s, *lse, delta, (scale, cap)),
+            }
+            if d_s.len() == 1 {
                 // The weight of an only key is 1 whatever its score; rounding would leave a trace.
                 d_s.fill(0.0);
             }
-            p_hidden.fill(0.0);
-            d_s_hidden.fill(0.0);
+            for hidden in [p_before, p_after, before, after] {
+                hidden.fill(0.0);
+            }
         }
     }
 }
@@ -86,6 +90,16 @@ fn one_row(p: &mut [f32], d_s: &mut [f32], lse: f32, delta: f32, scale: f32) {
     for (p, d_s) in p.iter_mut().zip(d_s) {
         *p = exp_of_negative(*p - lse);
         *d_s = *p * (*d_s - delta) * scale;
+    }
+}
+
+/// The same where scores are capped.
+#[inline(always)]
+fn one_capped_row(p: &mut [f32], d_s: &mut [f32], lse: f32, delta: f32, (scale, cap): (f32, Softcap)) {
+    for (p, d_s) in p.iter_mut().zip(d_s) {
+        let score = cap.value(*p);
+        *p = exp_of_negative(score - lse);
+        *d_s = *p * (*d_s - delta) * (scale * cap.slope(score));
     }
 }
 
@@ -100,37 +114,42 @@ impl Inputs<'_> {
         mut d_v: MatrixMut<'_>,
         words: &mut [f32],
     ) {
-        let (op, scale) = (self.op, self.op.scale() as f32);
+        let (op, scale) = (self.op, self.op.scale as f32);
         let (sequence, kv_head) = (index / op.kv_heads, index % op.kv_heads);
         let [k, v] = [self.k, self.v].map(|of| head_of(op, of, sequence, kv_head));
-        let [store_q, mut store_k, mut store_v] = self.stores;
+        let [store_q, store_k, store_v] = self.stores;
+        if store_k == Store::Replace {
+            d_k.fill(0.0);
+        }
+        if store_v == Store::Replace {
+            d_v.fill(0.0);
+        }
         let (p, d_s) = words.split_at_mut(words.len() / 2);
         let group = op.heads / op.kv_heads;
         for (member, d_q) in d_q.column_blocks(op.head_dim).into_iter().enumerate() {
             let head = kv_head * group + member;
             let [q, out, d_out] = [self.q, self.out, self.d_out].map(|of| head_of(op, of, sequence, head));
             let lse = &self.lse[(sequence * op.heads + head) * op.length..][..op.length];
-            let d_qs = d_q.row_blocks(QUERIES);
-            for ((queries, keys), d_q) in blocks(op).rev().zip(d_qs.into_iter().rev()) {
-                let mut p = MatrixMut::new(&mut *p, queries.len(), keys, keys);
-                let mut d_s = MatrixMut::new(&mut *d_s, queries.len(), keys, keys);
-                let (k, v) = (k.rows(0..keys), v.rows(0..keys));
+            for ((queries, keys), d_q) in blocks(op).zip(d_q.row_blocks(QUERIES)) {
+                let mut p = MatrixMut::new(&mut *p, queries.len(), keys.len(), keys.len());
+                let mut d_s = MatrixMut::new(&mut *d_s, queries.len(), keys.len(), keys.len());
+                let (k, v) = (k.rows(keys.clone()), v.rows(keys.clone()));
                 let (q, d_out) = (q.rows(queries.clone()), d_out.rows(queries.clone()));
                 matmul(p.reborrow(), Store::Replace, scale, q, k.transposed());
                 matmul(d_s.reborrow(), Store::Replace, 1.0, d_out, v.transposed());
                 let rows = Rows {
-                    causal: op.causal,
-                    first: queries.start,
+                    op,
+                    first: [queries.start, keys.start],
                     scale,
                     d_out,
                     out: out.rows(queries.clone()),
                 };
                 score_gradients(&rows, p.reborrow(), d_s.reborrow(), &lse[queries]);
-                let (d_k, d_v) = (d_k.reborrow().split_rows(keys).0, d_v.reborrow().split_rows(keys).0);
-                matmul(d_v, store_v, 1.0, p.view().transposed(), d_out);
-                matmul(d_k, store_k, 1.0, d_s.view().transposed(), q);
+                let d_k = d_k.reborrow().middle_rows(keys.clone());
+                let d_v = d_v.reborrow().middle_rows(keys);
+                matmul(d_v, Store::Add, 1.0, p.view().transposed(), d_out);
+                matmul(d_k, Store::Add, 1.0, d_s.view().transposed(), q);
                 matmul(d_q, store_q, 1.0, d_s.view(), k);
-                (store_k, store_v) = (Store::Add, Store::Add);
             }
         }
     }

@@ -1,9 +1,10 @@
-//! Sum and copy.
+//! Sum, multiple and copy.
 
 use super::blocks::for_rows;
 use super::matmul::Store;
 use super::slots::{Output, Slots};
 use kernwright_plan::executor::ExecutorError;
+use kernwright_plan::ops::scale::Scale;
 
 /// `y = a + b`.
 pub(crate) fn add(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
@@ -14,6 +15,18 @@ pub(crate) fn add(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
             Store::Replace => y.iter_mut().zip(pairs).for_each(|(y, (a, b))| *y = a + b),
             Store::Add => y.iter_mut().zip(pairs).for_each(|(y, (a, b))| *y += a + b),
         }
+    });
+    Ok(())
+}
+
+/// `y = factor x`.
+#[allow(clippy::cast_possible_truncation)]
+pub(crate) fn scale(op: &Scale, mut slots: Slots<'_>) -> Result<(), ExecutorError> {
+    let (x, Output { matrix, store }) = (slots.read("x")?, slots.take("y")?);
+    let factor = op.factor as f32;
+    for_rows(matrix, |row, y| match store {
+        Store::Replace => y.iter_mut().zip(x.row(row)).for_each(|(y, x)| *y = factor * x),
+        Store::Add => y.iter_mut().zip(x.row(row)).for_each(|(y, x)| *y += factor * x),
     });
     Ok(())
 }

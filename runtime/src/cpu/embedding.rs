@@ -4,7 +4,7 @@ use super::blocks::for_rows;
 use super::matmul::Store;
 use super::slots::{Output, Slots};
 use kernwright_plan::executor::ExecutorError;
-use kernwright_plan::ops::embedding::token_index;
+use kernwright_plan::ops::embedding::{Embedding, token_index};
 use rayon::prelude::*;
 
 /// Columns of the gradient that one task sums up: two cache lines.
@@ -16,33 +16,37 @@ fn indices(tokens: &[i64], vocab: usize) -> Result<Vec<usize>, ExecutorError> {
 }
 
 /// Reads tokens, table. Writes y.
-pub(crate) fn forward(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
+#[allow(clippy::cast_possible_truncation)]
+pub(crate) fn forward(op: &Embedding, mut slots: Slots<'_>) -> Result<(), ExecutorError> {
     let (table, y) = (slots.read("table")?, slots.take_replaced("y")?);
-    let tokens = indices(&slots.read_integers("tokens")?, table.n_rows())?;
-    for_rows(y, |row, y| y.copy_from_slice(table.row(tokens[row])));
+    let tokens = indices(&slots.read_integers("tokens")?, op.vocab)?;
+    let scale = op.scale as f32;
+    for_rows(y, |row, y| {
+        y.iter_mut().zip(table.row(tokens[row])).for_each(|(y, value)| *y = scale * value);
+    });
     Ok(())
 }
 
 /// Reads d_y, tokens, token_order. Writes d_table, each task some columns of it, in the given order.
-pub(crate) fn backward(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
+#[allow(clippy::cast_possible_truncation)]
+pub(crate) fn backward(op: &Embedding, mut slots: Slots<'_>) -> Result<(), ExecutorError> {
     let (d_y, Output { matrix, store }) = (slots.read("d_y")?, slots.take("d_table")?);
     let tokens = slots.read_integers("tokens")?;
     let mut pairs = Vec::with_capacity(tokens.len());
     for position in slots.read_integers("token_order")? {
         let position = token_index(position, tokens.len(), 0).map_err(ExecutorError::Data)?;
-        let token = token_index(tokens[position], matrix.n_rows(), position).map_err(ExecutorError::Data)?;
+        let token = token_index(tokens[position], op.vocab, position).map_err(ExecutorError::Data)?;
         pairs.push((position, token));
     }
+    let scale = op.scale as f32;
     matrix.column_blocks(COLUMNS).into_par_iter().enumerate().for_each(|(index, mut block)| {
         let columns = index * COLUMNS..index * COLUMNS + block.n_columns();
         if store == Store::Replace {
-            for row in 0..block.n_rows() {
-                block.row(row).fill(0.0);
-            }
+            block.fill(0.0);
         }
         for (position, token) in &pairs {
             let from = &d_y.row(*position)[columns.clone()];
-            block.row(*token).iter_mut().zip(from).for_each(|(sum, d_y)| *sum += d_y);
+            block.row(*token).iter_mut().zip(from).for_each(|(sum, d_y)| *sum += scale * d_y);
         }
     });
     Ok(())

@@ -105,6 +105,14 @@ pub(crate) fn sum3(a: &[f32], b: &[f32], c: &[f32], term: impl Fn(f32, f32, f32)
     total(lanes)
 }
 
+/// Sets each element to `map` of that of a slice.
+#[inline(always)]
+pub(crate) fn map1(to: &mut [f32], a: &[f32], map: impl Fn(f32) -> f32) {
+    for (to, a) in to.iter_mut().zip(a) {
+        *to = map(*a);
+    }
+}
+
 /// Sets each element to `map` of those of two slices.
 #[inline(always)]
 pub(crate) fn map2(to: &mut [f32], a: &[f32], b: &[f32], map: impl Fn(f32, f32) -> f32) {
@@ -113,19 +121,11 @@ pub(crate) fn map2(to: &mut [f32], a: &[f32], b: &[f32], map: impl Fn(f32, f32) 
     }
 }
 
-/// Sets each element to `map` of those of three slices.
+/// Adds to each element `map` of those of two slices.
 #[inline(always)]
-pub(crate) fn map3(to: &mut [f32], a: &[f32], b: &[f32], c: &[f32], map: impl Fn(f32, f32, f32) -> f32) {
-    for (to, ((a, b), c)) in to.iter_mut().zip(a.iter().zip(b).zip(c)) {
-        *to = map(*a, *b, *c);
-    }
-}
-
-/// Adds to each element `map` of those of three slices.
-#[inline(always)]
-pub(crate) fn add3(to: &mut [f32], a: &[f32], b: &[f32], c: &[f32], map: impl Fn(f32, f32, f32) -> f32) {
-    for (to, ((a, b), c)) in to.iter_mut().zip(a.iter().zip(b).zip(c)) {
-        *to += map(*a, *b, *c);
+pub(crate) fn add2(to: &mut [f32], a: &[f32], b: &[f32], map: impl Fn(f32, f32) -> f32) {
+    for (to, (a, b)) in to.iter_mut().zip(a.iter().zip(b)) {
+        *to += map(*a, *b);
     }
 }
 

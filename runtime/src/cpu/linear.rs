@@ -82,7 +82,7 @@ pub(crate) fn weight_gradient(to: Output<'_>, d_y: Matrix<'_>, x: Matrix<'_>) {
 }
 
 /// `d_bias = sum over rows of d_y`, in two levels so that rounding errors stay small.
-fn bias_gradient(to: Output<'_>, d_y: Matrix<'_>) {
+pub(crate) fn bias_gradient(to: Output<'_>, d_y: Matrix<'_>) {
     let Output { matrix, store } = to;
     let blocks: Vec<MatrixMut<'_>> = matrix.column_blocks(BIAS_COLUMNS);
     blocks.into_par_iter().enumerate().for_each(|(index, mut block)| {

@@ -143,6 +143,11 @@ impl<'a> MatrixMut<'a> {
         dense.then(|| unsafe { std::slice::from_raw_parts_mut(self.first, self.rows * self.columns) })
     }
 
+    /// Sets every element.
+    pub(crate) fn fill(&mut self, value: f32) {
+        (0..self.rows).for_each(|row| self.row(row).fill(value));
+    }
+
     /// The same matrix for a shorter time.
     pub(crate) fn reborrow(&mut self) -> MatrixMut<'_> {
         MatrixMut { of: PhantomData, ..*self }
@@ -166,6 +171,11 @@ impl<'a> MatrixMut<'a> {
         let first = self.first.wrapping_add(at * self.stride);
         let rest = Self { first, rows: self.rows - at, ..self };
         (Self { rows: at, ..self }, rest)
+    }
+
+    /// Some rows.
+    pub(crate) fn middle_rows(self, rows: Range<usize>) -> Self {
+        self.split_rows(rows.end).0.split_rows(rows.start).1
     }
 
     /// The columns before `at`, and those from there on: no element belongs to both, since the stride is not below

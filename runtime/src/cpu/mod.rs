@@ -13,6 +13,7 @@ mod embedding;
 mod exp;
 mod gradient_norm;
 mod head;
+mod head_loss;
 mod lanes;
 mod linear;
 mod matmul;
@@ -20,6 +21,7 @@ mod norm;
 mod positions;
 mod rope;
 mod slots;
+mod softcap;
 mod storage;
 mod workspace;
 
@@ -149,8 +151,8 @@ impl Executor for Cpu {
 
 fn run_op(op: &Op, slots: Slots<'_>, tools: &Tools) -> Result<(), ExecutorError> {
     match op {
-        Op::Embedding(_) => embedding::forward(slots),
-        Op::EmbeddingBackward(_) => embedding::backward(slots),
+        Op::Embedding(op) => embedding::forward(op, slots),
+        Op::EmbeddingBackward(op) => embedding::backward(&op.0, slots),
         Op::Positions(op) => positions::forward(op.length, slots),
         Op::PositionsBackward(op) => positions::backward(op.length, slots),
         Op::Norm(op) => norm::forward(op, slots),
@@ -163,9 +165,10 @@ fn run_op(op: &Op, slots: Slots<'_>, tools: &Tools) -> Result<(), ExecutorError>
         Op::Activation(op) => activation::forward(op.kind, slots),
         Op::ActivationBackward(op) => activation::backward(op.kind, slots),
         Op::Add(_) => elementwise::add(slots),
+        Op::Scale(op) => elementwise::scale(op, slots),
         Op::Cast(_) => elementwise::copy(slots),
-        Op::HeadLoss(op) => head::loss(op.chunk, slots),
-        Op::Head(_) => head::logits(slots),
+        Op::HeadLoss(op) => head_loss::loss(op, slots),
+        Op::Head(op) => head::logits(&op.logits, slots),
         Op::GradientNorm(_) => gradient_norm::norm(slots),
         Op::AdamW(op) => adamw::update(op, slots),
     }

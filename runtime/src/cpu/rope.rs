@@ -1,14 +1,14 @@
-//! Rotary positions, in place, with cosines and sines computed once per (theta, head_dim, length).
+//! Rotary positions, in place, with cosines and sines computed once for all ropes that turn alike.
 
 use super::blocks::for_rows;
 use super::slots::Slots;
 use kernwright_plan::executor::ExecutorError;
-use kernwright_plan::ops::rope::{Rope, angle};
-use std::collections::HashMap;
+use kernwright_plan::ops::rope::Rope;
 
-/// Cosines and sines of every position and pair: length rows of head_dim / 2.
+/// Cosines and sines of every position and pair, times the factor of the scaling: length rows of rotary / 2.
 #[derive(Debug)]
 struct Table {
+    of: Rope,
     cosines: Vec<f32>,
     sines: Vec<f32>,
 }
@@ -16,42 +16,49 @@ struct Table {
 /// The tables of every rope of the loaded plans.
 #[derive(Debug, Default)]
 pub(crate) struct Angles {
-    tables: HashMap<(u64, usize, usize), Table>,
+    tables: Vec<Table>,
 }
 
-fn key(rope: &Rope) -> (u64, usize, usize) {
-    (rope.theta.to_bits(), rope.head_dim, rope.length)
+/// The rope without what its angles do not depend on.
+fn key(rope: &Rope) -> Rope {
+    Rope { inverse: false, head_dim: rope.rotary, ..rope.clone() }
 }
 
 impl Angles {
     /// Computes what `rope` needs, in f64, unless it is there.
-    #[allow(clippy::cast_possible_truncation)]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
     pub(crate) fn add(&mut self, rope: &Rope) {
-        self.tables.entry(key(rope)).or_insert_with(|| {
-            let pairs =
-                (0..rope.length).flat_map(|position| (0..rope.head_dim / 2).map(move |i| (position, i)));
-            let angles: Vec<f64> =
-                pairs.map(|(position, i)| angle(rope.theta, rope.head_dim, position, i)).collect();
-            Table {
-                cosines: angles.iter().map(|angle| angle.cos() as f32).collect(),
-                sines: angles.iter().map(|angle| angle.sin() as f32).collect(),
-            }
+        if self.find(rope).is_some() {
+            return;
+        }
+        let (frequencies, factor) = (rope.frequencies(), rope.scaling.attention_factor());
+        let of_position = |position: usize| frequencies.iter().map(move |f| position as f64 * f);
+        let angles: Vec<f64> = (0..rope.length).flat_map(of_position).collect();
+        self.tables.push(Table {
+            of: key(rope),
+            cosines: angles.iter().map(|angle| (factor * angle.cos()) as f32).collect(),
+            sines: angles.iter().map(|angle| (factor * angle.sin()) as f32).collect(),
         });
+    }
+
+    fn find(&self, rope: &Rope) -> Option<&Table> {
+        let key = key(rope);
+        self.tables.iter().find(|table| table.of == key)
     }
 }
 
 /// Reads x, which is y's own buffer. Writes y.
 pub(crate) fn rotate(op: &Rope, mut slots: Slots<'_>, angles: &Angles) -> Result<(), ExecutorError> {
     let y = slots.take_in_place("x", "y")?;
-    let Some(table) = angles.tables.get(&key(op)) else {
+    let Some(table) = angles.find(op) else {
         return Err(ExecutorError::Plan("a `rope` step was not prepared".to_owned()));
     };
-    let (half, sign) = (op.head_dim / 2, if op.inverse { -1.0 } else { 1.0 });
+    let (half, sign) = (op.rotary / 2, if op.inverse { -1.0 } else { 1.0 });
     for_rows(y, |row, y| {
         let at = row % op.length * half;
         let (cosines, sines) = (&table.cosines[at..at + half], &table.sines[at..at + half]);
         for head in y.chunks_exact_mut(op.head_dim) {
-            let (a, b) = head.split_at_mut(half);
+            let (a, b) = head[..2 * half].split_at_mut(half);
             let turns = cosines.iter().zip(sines);
             for ((a, b), (cos, sin)) in a.iter_mut().zip(b).zip(turns) {
                 let (x, y, sin) = (*a, *b, sign * sin);

@@ -13,6 +13,14 @@ pub(crate) struct Output<'a> {
     pub(crate) store: Store,
 }
 
+impl Output<'_> {
+    /// The same place for the next of several parts of a sum: the first one follows the store, later ones add.
+    pub(crate) fn next_part(&mut self) -> Output<'_> {
+        let store = std::mem::replace(&mut self.store, Store::Add);
+        Output { matrix: self.matrix.reborrow(), store }
+    }
+}
+
 /// The matrices of a step.
 #[derive(Debug)]
 pub(crate) struct Slots<'a> {

@@ -36,6 +36,23 @@ pub(crate) const MODELS: &[(&str, &str)] = &[
          attention.kv_heads = 1\nattention.head_dim = 16\nattention.rope\nattention.qk_norm\n\
          feed_forward.swiglu\nfeed_forward.d_ff = 48\n",
     ),
+    (
+        "local and global, softcaps, scales, norms on both sides, odd widths",
+        "model.vocab = 33\nmodel.context = 100\nmodel.d_model = 24\nmodel.layers = 2\nmodel.tied\n\
+         model.pattern = [local, global]\nmodel.norm.weight = one_plus_w\nmodel.norm.placement = both\n\
+         model.embedding_scale = 4.5\nmodel.residual_scale = 0.7\nmodel.logits_scale = 1.3\n\
+         model.softcap = 3.0\nattention.heads = 4\nattention.kv_heads = 2\nattention.head_dim = 10\n\
+         attention.softcap = 2.5\nattention.scale = 0.4\nattention.rope\nattention.rope.fraction = 0.6\n\
+         attention.local.window = 21\nfeed_forward.geglu_tanh\nfeed_forward.d_ff = 51\n",
+    ),
+    (
+        "parallel, head bias, layer norm without weight, relu2, full window",
+        "model.vocab = 29\nmodel.context = 80\nmodel.d_model = 40\nmodel.layers = 1\nmodel.norm = layer\n\
+         model.norm.weight = none\nmodel.norm.embedding\nmodel.parallel\nmodel.biases = [qkv, head]\n\
+         attention.heads = 2\nattention.head_dim = 20\nattention.full\nattention.window = 30\n\
+         attention.rope\nattention.rope.scaling = llama3\nattention.rope.scaling.factor = 4.0\n\
+         attention.rope.scaling.original_context = 40\nfeed_forward.relu2\nfeed_forward.d_ff = 64\n",
+    ),
 ];
 
 /// A model with several blocks of every kind of work, none of them whole, and the batch and length for it.
