@@ -17,11 +17,27 @@ use safetensors::SafeTensors;
 use std::collections::HashMap;
 
 /// Every golden file.
-const FILES: [(&str, &[u8]); 4] = [
+const FILES: [(&str, &[u8]); 20] = [
     ("llama", include_bytes!("llama.safetensors")),
     ("gpt2", include_bytes!("gpt2.safetensors")),
     ("qwen", include_bytes!("qwen.safetensors")),
     ("full", include_bytes!("full.safetensors")),
+    ("gemma2", include_bytes!("gemma2.safetensors")),
+    ("gemma3", include_bytes!("gemma3.safetensors")),
+    ("qwen3", include_bytes!("qwen3.safetensors")),
+    ("llama3", include_bytes!("llama3.safetensors")),
+    ("yarn", include_bytes!("yarn.safetensors")),
+    ("pythia", include_bytes!("pythia.safetensors")),
+    ("phi", include_bytes!("phi.safetensors")),
+    ("nemotron", include_bytes!("nemotron.safetensors")),
+    ("olmo", include_bytes!("olmo.safetensors")),
+    ("olmo2", include_bytes!("olmo2.safetensors")),
+    ("granite", include_bytes!("granite.safetensors")),
+    ("smollm3", include_bytes!("smollm3.safetensors")),
+    ("hunyuan", include_bytes!("hunyuan.safetensors")),
+    ("odd", include_bytes!("odd.safetensors")),
+    ("odd_post", include_bytes!("odd_post.safetensors")),
+    ("odd_both", include_bytes!("odd_both.safetensors")),
 ];
 
 /// A golden file.
