@@ -202,9 +202,11 @@ d_ff = 0x400
             let problem = Problem { at: Some(field.at), message: String::new() };
             assert!(locate("x", TEXT, &problem).starts_with(&format!("x:{line}:")), "{path}");
         }
-        let problems = toml.shape().expect_err("`pattern` is not parsed yet");
+        assert_eq!(toml.shape().map(|shape| shape.pattern.len()), Ok(2));
+        let problems = read("Brain", &TEXT.replace("layers = 16", "layers = 0")).shape();
+        let problems = problems.expect_err("a model has layers");
         assert_eq!(problems.len(), 1, "{problems:?}");
-        assert!(locate("x", TEXT, &problems[0]).starts_with("x:9:1: "), "{problems:?}");
+        assert!(locate("x", TEXT, &problems[0]).starts_with("x:7:"), "{problems:?}");
     }
 
     #[test]
