@@ -82,7 +82,7 @@ struct Entry<'a> {
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
     let named = arguments.shape.resolve(declared)?;
-    let declared = declared.filter(|_| arguments.shape.preset.is_none());
+    let declared = declared.filter(|_| !arguments.shape.is_given());
     let kernels = kernels::kernels(&named, &arguments.gpu, declared)?;
     if let Some(name) = &arguments.show {
         let Some(kernel) = kernels.iter().find(|kernel| kernel.name == *name) else {
