@@ -243,3 +243,34 @@ pub(super) fn text(kernels: &[Kernel], compilation: &Compilation) -> Vec<String>
     ));
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernwright_compile::Places;
+    use kernwright_plan::arch;
+
+    const LOG: &str = "ptxas info    : Compiling entry function 'norm' for 'sm_86'\n\
+                       ptxas info    : Used 24 registers, used 1 barriers, 368 bytes cmem[0]";
+
+    #[test]
+    fn what_the_program_carries_compiled_needs_no_compiler() {
+        let mut places = Places::from_variables([] as [(&str, &str); 0]);
+        places.root = "/nothing/is/here".into();
+        let environment = Environment { places, cache: None, no_color: true };
+        let cubin = Cubin { arch: "sm_86", kernel: "norm", log: LOG, cubin: b"ELF" };
+        let kernel = |cubin| Kernel {
+            arch: arch::ALL[1].clone(),
+            name: "norm".into(),
+            spec: None,
+            text: String::new(),
+            cubin,
+        };
+        let compilation = compile(&[kernel(Some(cubin))], 0, &environment).expect("nothing is compiled");
+        assert_eq!(compilation.reports[0].resources[0].registers, 24);
+        assert_eq!(compilation.reports[0].cubin_bytes, 3);
+        assert_eq!(summary(&compilation).n_cached, 1);
+        let error = compile(&[kernel(Some(cubin)), kernel(None)], 0, &environment).expect_err("no NVRTC");
+        assert!(error.to_string().contains("libnvrtc"), "{error}");
+    }
+}
