@@ -249,6 +249,10 @@ fn cuda_lists_and_shows_kernels() {
     let (code, out, error) = run(&["cuda", "--show", "thought"]);
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(error.contains("`thought`") && error.contains("--list"), "{error}");
+    let (_, _, error) = run(&["cuda", "--show", &name[..name.len() - 1]]);
+    assert!(error.contains(&format!("did you mean `{name}`?")), "{error}");
+    let (_, _, error) = run(&["cuda", "--show", "norm"]);
+    assert!(error.contains("have that in their names"), "{error}");
     let (code, _, error) = run(&["cuda", "--out", "/dev/null/x"]);
     assert_eq!(code, 1);
     assert!(error.contains("/dev/null/x"), "{error}");
@@ -284,6 +288,9 @@ fn a_report_compiles_or_says_how_to_get_the_compiler() {
     assert!(!kernels.is_empty());
     for kernel in kernels {
         assert!(kernel["registers"].as_u64().is_some_and(|registers| registers > 0), "{kernel}");
+        assert!(kernel["blocks_per_multiprocessor"].as_u64().is_some_and(|blocks| blocks > 0), "{kernel}");
+        assert!(kernel["occupancy"].as_f64().is_some_and(|share| share > 0.0 && share <= 1.0), "{kernel}");
+        assert!(kernel["limited_by"].as_array().is_some_and(|limits| !limits.is_empty()), "{kernel}");
         assert!(kernel["path"].as_str().is_some_and(|path| Path::new(path).exists()), "{kernel}");
     }
     assert_eq!(document["report"]["n_cached"], 0);
@@ -293,6 +300,7 @@ fn a_report_compiles_or_says_how_to_get_the_compiler() {
         "{manifest}"
     );
     let table = report(&["--report"]);
+    assert!(table.contains("occupancy  limited by"), "{table}");
     assert!(table.contains(&format!("{0} from the cache, 0 spill, 0 failed", kernels.len())), "{table}");
 }
 

@@ -8,6 +8,7 @@ pub mod build;
 pub mod cubins;
 pub mod declaration;
 pub mod generate;
+pub mod print;
 pub mod render;
 pub mod target_dir;
 pub mod tokens;

@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     /// Write DIR/<arch>/<kernel>.cu and a manifest.json beside them, only what changed
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Compile every kernel and report registers, spills and shared memory
+    /// Compile every kernel and report registers, spills, shared memory and occupancy
     #[arg(long)]
     report: bool,
     /// Print the bare names of the kernels, each once
@@ -82,14 +82,11 @@ struct Entry<'a> {
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
     let named = arguments.shape.resolve(declared)?;
-    let declared = declared.filter(|_| arguments.shape.preset.is_none());
+    let declared = declared.filter(|_| !arguments.shape.is_given());
     let kernels = kernels::kernels(&named, &arguments.gpu, declared)?;
     if let Some(name) = &arguments.show {
         let Some(kernel) = kernels.iter().find(|kernel| kernel.name == *name) else {
-            let model = &named.name;
-            return Err(
-                format!("`{model}` has no kernel `{name}` for these GPUs; `--list` names them").into()
-            );
+            return Err(kernels::unknown(&named.name, name, &kernels).into());
         };
         line(kernel.text.trim_end())?;
         return Ok(ExitCode::SUCCESS);
@@ -151,7 +148,7 @@ fn entry<'a>(kernel: &'a Kernel, path: Option<&'a PathBuf>, report: Option<&'a R
         shared_memory: kernel.shared_memory(),
         n_lines: kernel.text.lines().count(),
         path: path.map(PathBuf::as_path),
-        compiled: report.map(report::Compiled::of),
+        compiled: report.map(|report| report::Compiled::of(kernel, report)),
     }
 }
 

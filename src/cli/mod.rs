@@ -51,6 +51,8 @@ enum Command {
     Plan(plan::Arguments),
     /// Write the CUDA of a model for a GPU, or compile it and report registers and spills
     Cuda(cuda::Arguments),
+    /// Print a model as attributes, as TOML or as text, or list its parameters
+    Shape(shape::show::Arguments),
     /// Say what is there (GPU, driver, NVRTC, cuBLASLt, C++ compiler) and what to install
     Doctor(doctor::Arguments),
 }
@@ -112,6 +114,7 @@ fn run(declared: Option<Declared>) -> ExitCode {
         Command::Generate(arguments) => generate::run(&arguments, declared, &environment),
         Command::Plan(arguments) => plan::run(&arguments, declared, &environment),
         Command::Cuda(arguments) => cuda::run(&arguments, declared, &environment),
+        Command::Shape(arguments) => shape::show::run(&arguments, declared, &environment),
         Command::Doctor(arguments) => doctor::run(&arguments, declared, &environment),
     };
     match outcome {

@@ -1,16 +1,23 @@
-//! Which Shape a command is about: `--preset`, or the one that the program declares.
+//! Which Shape a command is about: `--preset`, `--shape`, or the one that the program declares.
+
+mod file;
+pub(super) mod show;
 
 use super::Declared;
 use clap::Args;
 use kernwright_plan::shape::{Shape, parse_text, presets};
 use std::error::Error;
+use std::path::PathBuf;
 
 /// Flags that choose a Shape.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(super) struct ShapeArguments {
     /// A named shape [default: the declared model, or `tiny` where none is declared]
     #[arg(long, value_name = "NAME", value_parser = preset_names())]
     pub(super) preset: Option<String>,
+    /// A shape in a file, as `shape --toml` prints it
+    #[arg(long, value_name = "FILE.toml", conflicts_with = "preset")]
+    pub(super) shape: Option<PathBuf>,
 }
 
 /// A Shape and what it is called.
@@ -21,8 +28,16 @@ pub(super) struct Named {
 }
 
 impl ShapeArguments {
+    /// Is a Shape chosen here?
+    pub(super) fn is_given(&self) -> bool {
+        self.preset.is_some() || self.shape.is_some()
+    }
+
     /// The Shape.
     pub(super) fn resolve(&self, declared: Option<Declared>) -> Result<Named, Box<dyn Error>> {
+        if let Some(path) = &self.shape {
+            return file::read(path);
+        }
         let name = match (self.preset.as_deref(), declared) {
             (None, Some(declared)) => {
                 let shape = parse_text(&format!("{}{}", declared.shape, declared.targets))?;

@@ -150,7 +150,7 @@ fn choose_shape(
 ) -> Result<Named, Box<dyn Error>> {
     let Some(checkpoint) = checkpoint else { return arguments.resolve(declared) };
     let text = &checkpoint.manifest.progress.shape;
-    if arguments.preset.is_some() || declared.is_some() {
+    if arguments.is_given() || declared.is_some() {
         let model = arguments.resolve(declared)?;
         check_shape(text, &model.shape.text())?;
         return Ok(model);

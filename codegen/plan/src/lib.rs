@@ -18,6 +18,7 @@ pub mod gpu;
 pub mod kernels;
 pub mod launch;
 pub mod nearest;
+pub mod occupancy;
 pub mod ops;
 pub mod options;
 pub mod passes;

@@ -7,8 +7,9 @@ use super::super::shape::Named;
 use crate::model::Cubin;
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::gpu::Gpu;
+use kernwright_plan::nearest::nearest;
 use kernwright_plan::spec::KernelSpec;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
 
 /// One kernel for one GPU.
@@ -79,6 +80,24 @@ pub(super) fn kernels(
         }));
     }
     Ok(all)
+}
+
+/// What to say of a name that no kernel of `model` bears.
+pub(super) fn unknown(model: &str, name: &str, kernels: &[Kernel]) -> String {
+    let names: BTreeSet<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    let alike: Vec<&str> = names.iter().copied().filter(|other| other.contains(name)).collect();
+    let near = nearest(name, names.iter().copied()).or(match alike[..] {
+        [only] => Some(only),
+        _ => None,
+    });
+    let hint = match (near, &alike[..]) {
+        (Some(near), _) => format!("did you mean `{near}`?"),
+        (None, [first, second, ..]) => {
+            format!("`{first}`, `{second}` and others have that in their names; `--list` names all")
+        }
+        (None, _) => "`--list` names them".to_owned(),
+    };
+    format!("`{model}` has no kernel `{name}` for these GPUs: {hint}")
 }
 
 #[cfg(feature = "render")]

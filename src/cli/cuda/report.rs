@@ -1,4 +1,4 @@
-//! What the compiler says of every kernel: registers, spills, shared memory, time.
+//! What the compiler says of every kernel: registers, spills, shared memory, occupancy, time.
 //!
 //! In: kernels. Out: a table, or the same as data for `--json`. Compiles through the cache of cubins what the program
 //! does not carry compiled.
@@ -11,6 +11,7 @@ use crate::model::Cubin;
 use crate::terminal::note;
 use indicatif::{ProgressBar, ProgressStyle};
 use kernwright_compile::{Cache, Compiler, Error, Report, Resources, Source, compile_all, notes, resources};
+use kernwright_plan::occupancy::{self, Block, Occupancy};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -28,6 +29,14 @@ pub(super) struct Compilation {
 pub(super) struct Compiled<'a> {
     #[serde(flatten)]
     resources: Option<&'a Resources>,
+    /// Blocks that a multiprocessor runs at a time; absent for a text of another version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks_per_multiprocessor: Option<u32>,
+    /// Their threads as a share of the most it can run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    occupancy: Option<f64>,
+    /// What runs out first.
+    limited_by: Vec<&'static str>,
     cubin_bytes: usize,
     seconds: f64,
     cached: bool,
@@ -118,9 +127,13 @@ fn compile_now(
 
 impl<'a> Compiled<'a> {
     /// Of one report.
-    pub(super) fn of(report: &'a Report) -> Self {
+    pub(super) fn of(kernel: &Kernel, report: &'a Report) -> Self {
+        let occupancy = occupancy(kernel, report);
         Self {
             resources: report.resources.first(),
+            blocks_per_multiprocessor: occupancy.as_ref().map(|occupancy| occupancy.blocks),
+            occupancy: occupancy.as_ref().map(|occupancy| occupancy.share),
+            limited_by: occupancy.map(|occupancy| occupancy.limits).unwrap_or_default(),
             cubin_bytes: report.cubin_bytes,
             seconds: report.seconds,
             cached: report.cached,
@@ -128,6 +141,14 @@ impl<'a> Compiled<'a> {
             error: report.result.as_ref().err().map(ToString::to_string),
         }
     }
+}
+
+/// How many of its blocks a multiprocessor runs at a time.
+fn occupancy(kernel: &Kernel, report: &Report) -> Option<Occupancy> {
+    let (spec, resources) = (kernel.spec.as_ref()?, report.resources.first()?);
+    let shared_memory = spec.shared_memory + resources.static_shared_bytes;
+    let block = Block { threads: spec.block, registers: resources.registers, shared_memory };
+    Some(occupancy::occupancy(&kernel.arch, block))
 }
 
 /// From which NVRTC on there is a GPU that this one does not know.
@@ -163,6 +184,9 @@ pub(super) fn text(kernels: &[Kernel], compilation: &Compilation) -> Vec<String>
         ("registers", Right),
         ("spills", Right),
         ("shared memory", Right),
+        ("blocks", Right),
+        ("occupancy", Right),
+        ("limited by", Left),
         ("time", Right),
         ("", Left),
     ];
@@ -173,6 +197,7 @@ pub(super) fn text(kernels: &[Kernel], compilation: &Compilation) -> Vec<String>
         let number = |of: &dyn Fn(&Resources) -> u32| {
             entry.map_or_else(|| "-".to_owned(), |entry| of(entry).to_string())
         };
+        let occupancy = occupancy(kernel, report);
         let shared = kernel.shared_memory() + entry.map_or(0, |entry| entry.static_shared_bytes);
         table.rows.push(Row::Cells(vec![
             kernel.name.clone(),
@@ -181,6 +206,9 @@ pub(super) fn text(kernels: &[Kernel], compilation: &Compilation) -> Vec<String>
             number(&|entry| entry.registers),
             number(&|entry| entry.spill_stores_bytes + entry.spill_loads_bytes),
             units::bytes(shared.into()),
+            occupancy.as_ref().map_or("-".to_owned(), |occupancy| occupancy.blocks.to_string()),
+            occupancy.as_ref().map_or("-".to_owned(), |occupancy| format!("{:.0}%", 100.0 * occupancy.share)),
+            occupancy.map_or(String::new(), |occupancy| occupancy.limits.join(", ")),
             units::seconds(report.seconds),
             match &report.result {
                 Err(_) => "failed".to_owned(),
@@ -195,6 +223,10 @@ pub(super) fn text(kernels: &[Kernel], compilation: &Compilation) -> Vec<String>
         }
     }
     let mut lines = table.lines();
+    lines.push(
+        "\nblocks: as many as a multiprocessor runs at a time; occupancy: their threads as a share of its most"
+            .to_owned(),
+    );
     if !remarks.is_empty() {
         lines.push(String::new());
         lines.extend(remarks);
@@ -210,4 +242,35 @@ pub(super) fn text(kernels: &[Kernel], compilation: &Compilation) -> Vec<String>
         sum.n_failed
     ));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernwright_compile::Places;
+    use kernwright_plan::arch;
+
+    const LOG: &str = "ptxas info    : Compiling entry function 'norm' for 'sm_86'\n\
+                       ptxas info    : Used 24 registers, used 1 barriers, 368 bytes cmem[0]";
+
+    #[test]
+    fn what_the_program_carries_compiled_needs_no_compiler() {
+        let mut places = Places::from_variables([] as [(&str, &str); 0]);
+        places.root = "/nothing/is/here".into();
+        let environment = Environment { places, cache: None, no_color: true };
+        let cubin = Cubin { arch: "sm_86", kernel: "norm", log: LOG, cubin: b"ELF" };
+        let kernel = |cubin| Kernel {
+            arch: arch::ALL[1].clone(),
+            name: "norm".into(),
+            spec: None,
+            text: String::new(),
+            cubin,
+        };
+        let compilation = compile(&[kernel(Some(cubin))], 0, &environment).expect("nothing is compiled");
+        assert_eq!(compilation.reports[0].resources[0].registers, 24);
+        assert_eq!(compilation.reports[0].cubin_bytes, 3);
+        assert_eq!(summary(&compilation).n_cached, 1);
+        let error = compile(&[kernel(Some(cubin)), kernel(None)], 0, &environment).expect_err("no NVRTC");
+        assert!(error.to_string().contains("libnvrtc"), "{error}");
+    }
 }

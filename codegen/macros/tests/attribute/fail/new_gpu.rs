@@ -18,4 +18,4 @@ extern crate self as kernwright;
 #[path = "../support/facade.rs"]
 mod facade;
 #[allow(unused_imports)]
-pub use facade::{Model, Source, Transformer};
+pub use facade::{Cubin, Model, Source, Transformer};
