@@ -206,7 +206,7 @@ d_ff = 0x400
         let problems = read("Brain", &TEXT.replace("layers = 16", "layers = 0")).shape();
         let problems = problems.expect_err("a model has layers");
         assert_eq!(problems.len(), 1, "{problems:?}");
-        assert!(locate("x", TEXT, &problems[0]).starts_with("x:7:"), "{problems:?}");
+        assert!(locate("x", TEXT, &problems[0]).starts_with("x:6:"), "{problems:?}");
     }
 
     #[test]
