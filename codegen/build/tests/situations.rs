@@ -149,7 +149,13 @@ type Variables<'a> = &'a [(&'a str, &'a str)];
 fn cargo(folder: &str, arguments: Arguments<'_>, variables: Variables<'_>) -> Build {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(workspace().join(folder)).args(["build", "--offline", "--message-format=json"]);
-    for name in ["CARGO_TARGET_DIR", "CARGO_BUILD_TARGET", "KERNWRIGHT_TARGETS", "KERNWRIGHT_CUBINS"] {
+    for name in [
+        "CARGO_TARGET_DIR",
+        "CARGO_BUILD_TARGET_DIR",
+        "CARGO_BUILD_TARGET",
+        "KERNWRIGHT_TARGETS",
+        "KERNWRIGHT_CUBINS",
+    ] {
         command.env_remove(name);
     }
     let output = command.args(arguments).envs(variables.iter().copied()).output().expect("cargo runs");
