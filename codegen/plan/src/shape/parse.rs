@@ -193,6 +193,12 @@ impl Reader<'_> {
         words
     }
 
+    /// Was something wrong with its value? Then what follows from it is no mistake of its own.
+    fn is_wrong(&self, path: &str) -> bool {
+        let is_at = |field: &Field| self.problems.iter().any(|problem| problem.at == Some(field.value_at));
+        self.find(path).is_some_and(is_at)
+    }
+
     /// A problem at a field that needs another one to have a meaning.
     fn needs(&mut self, path: &str, other: &str) {
         if let Some(at) = self.find(path).map(|field| field.at) {

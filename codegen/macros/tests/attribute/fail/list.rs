@@ -8,7 +8,7 @@
     precision = [bf16(fast)],
 )]
 #[attention(heads = [[2]], kv_heads = [2 * 1])]
-#[feed_forward(gelu, d_ff = 64)]
+#[feed_forward(gelu = [], d_ff = 64)]
 #[target(sm_80)]
 struct Brain;
 

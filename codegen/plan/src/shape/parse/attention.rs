@@ -93,7 +93,8 @@ impl Reader<'_> {
             let in_pattern = pattern.contains(&name);
             // A pattern of `global` alone is none: all is said of the whole model then.
             let is_lone = pattern == [LayerName::Global];
-            if is_said && said != Some(false) && (!in_pattern || is_lone) {
+            let is_odd = is_said && said != Some(false) && (!in_pattern || is_lone);
+            if is_odd && !self.is_wrong("model.pattern") {
                 let at = self.fields.iter().find(|field| field.path.starts_with(&path)).map(|field| field.at);
                 let name = name.name();
                 let message = match is_lone && in_pattern {
@@ -118,12 +119,14 @@ impl Reader<'_> {
         let fraction = self.real(&format!("{rope}.fraction"));
         let scaling = self.scaling(&format!("{rope}.scaling"), base);
         let on = said.unwrap_or(base.is_some()) && !off;
-        if off && said == Some(true) {
+        let is_clash = off && said == Some(true);
+        if is_clash {
             let at = self.find(&format!("{path}.no_rope")).map(|field| field.at);
             self.problem(at, "`no_rope` contradicts `rope`: choose one".to_owned());
         }
         if !on {
-            for setting in ["theta", "fraction", "scaling"] {
+            let is_told = is_clash || self.is_wrong(&rope);
+            for setting in ["theta", "fraction", "scaling"].iter().filter(|_| !is_told) {
                 self.needs(&format!("{rope}.{setting}"), "rope");
             }
             return None;
@@ -139,6 +142,9 @@ impl Reader<'_> {
         let table = [("none", Scaling::None), ("llama3", Scaling::Llama3), ("yarn", Scaling::Yarn)];
         let is_there = self.find(path).is_some();
         let kind = self.choice(path, &table, Scaling::None);
+        if self.is_wrong(path) {
+            return RopeScaling::None;
+        }
         let at = |key: &str| format!("{path}.{key}");
         let foreign: &[&[&str]] = match kind {
             Scaling::None => &[&["factor", "original_context"], &LLAMA3, &YARN],

@@ -130,9 +130,12 @@ impl Reader<'_> {
 
     fn feed_forward(&mut self) -> Option<FeedForward> {
         let mut chosen: Vec<(ActivationKind, Place)> = Vec::new();
+        let mut is_named = false;
         for kind in ActivationKind::ALL {
             let Some(field) = self.find(&format!("feed_forward.{}", kind.name())).cloned() else { continue };
-            if self.flag_of(&field, kind.name()) == Some(true) {
+            let said = self.flag_of(&field, kind.name());
+            is_named |= said.is_none();
+            if said == Some(true) {
                 chosen.push((kind, field.at));
             }
         }
@@ -152,6 +155,7 @@ impl Reader<'_> {
             }
         }
         if chosen.is_empty()
+            && !is_named
             && let Some(section) = self.fields.iter().find(|f| f.path.starts_with("feed_forward"))
         {
             let at = section.at;

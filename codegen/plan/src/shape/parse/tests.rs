@@ -133,6 +133,13 @@ fn fields_at_odds_are_one_problem_each() {
             "`global` has a meaning only with a `pattern` that names another kind too",
         ),
         ("attention.no_rope", "`no_rope` is not a field of `attention`"),
+        ("model.pattern = [locl, global]\nattention.global.window = 64", "found `[locl, global]`"),
+        ("attention.rope.scaling = llama4\nattention.rope.scaling.factor = 8.0", "found `llama4`"),
+        (
+            "model.pattern = [local, global]\nattention.local.rope\nattention.local.rope.theta = 1e4\n\
+             attention.local.no_rope",
+            "`no_rope` contradicts `rope`: choose one",
+        ),
         (
             "model.pattern = [local, far]",
             "`pattern` must be one or a list of `local`, `global`, found `[local, far]`",
