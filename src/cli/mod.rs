@@ -8,6 +8,7 @@ mod doctor;
 mod generate;
 mod gpu;
 mod libraries;
+mod new;
 mod plan;
 mod shape;
 mod table;
@@ -53,6 +54,8 @@ enum Command {
     Cuda(cuda::Arguments),
     /// Print a model as attributes, as TOML or as text, or list its parameters
     Shape(shape::show::Arguments),
+    /// Create a crate of your own with a model
+    New(new::Arguments),
     /// Say what is there (GPU, driver, NVRTC, cuBLASLt, C++ compiler) and what to install
     Doctor(doctor::Arguments),
 }
@@ -115,6 +118,7 @@ fn run(declared: Option<Declared>) -> ExitCode {
         Command::Plan(arguments) => plan::run(&arguments, declared, &environment),
         Command::Cuda(arguments) => cuda::run(&arguments, declared, &environment),
         Command::Shape(arguments) => shape::show::run(&arguments, declared, &environment),
+        Command::New(arguments) => new::run(&arguments, declared, &environment),
         Command::Doctor(arguments) => doctor::run(&arguments, declared, &environment),
     };
     match outcome {

@@ -82,13 +82,15 @@ fn toml(named: &Named) -> Result<String, String> {
 }
 
 #[cfg(not(feature = "render"))]
-use unavailable::{attributes, toml};
+pub(in super::super) use unavailable::attributes;
+#[cfg(not(feature = "render"))]
+use unavailable::toml;
 
 #[cfg(not(feature = "render"))]
 mod unavailable {
     use super::super::Named;
 
-    pub(super) fn attributes(_: &Named) -> Result<String, String> {
+    pub(in super::super::super) fn attributes(_: &Named) -> Result<String, String> {
         Err("this program was built without the feature `render`: only `--text` and `--parameters` work"
             .into())
     }
@@ -99,7 +101,6 @@ mod unavailable {
 }
 
 /// A Rust name for a model: `Llama1b` for `llama-1b`.
-#[cfg(feature = "render")]
 pub(in super::super) fn struct_name(name: &str) -> String {
     let words = name.split(|sign: char| !sign.is_ascii_alphanumeric());
     let capital = |word: &str| {
@@ -144,7 +145,7 @@ fn parameters(shape: &Shape) -> Vec<String> {
     lines
 }
 
-#[cfg(all(test, feature = "render"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
