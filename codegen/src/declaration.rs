@@ -37,20 +37,36 @@ impl Declaration {
         &self,
         parse: impl FnOnce(&[Field]) -> Result<T, Vec<Problem>>,
     ) -> Result<T, Vec<Problem>> {
-        let result = parse(&self.fields);
-        if self.problems.is_empty() {
-            return result;
-        }
+        let found = match parse(&self.fields) {
+            Ok(result) if self.problems.is_empty() => return Ok(result),
+            result => result.err().unwrap_or_default(),
+        };
         let mut problems = self.problems.clone();
-        for problem in result.err().unwrap_or_default() {
+        for problem in found {
             let is_known = self.problems.iter().any(|known| known.at.is_some() && known.at == problem.at);
             if !is_known {
                 problems.push(problem);
             }
         }
         problems.sort_by_key(|problem| problem.at.map_or(usize::MAX, |place| place.0));
+        problems.iter_mut().for_each(|problem| problem.message = one_line(&problem.message));
         Err(problems)
     }
+}
+
+/// Characters that are shown of either end of a long message.
+const END: usize = 600;
+
+/// A message as one line, whatever of the declaration it quotes: line ends and the like escaped, the middle left out
+/// where it is too long to be read.
+fn one_line(message: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let n = message.chars().count();
+    if n <= 2 * END {
+        return message.chars().map(escape).collect();
+    }
+    let (start, end) = (message.chars().take(END), message.chars().skip(n - END));
+    start.map(escape).collect::<String>() + " ... " + &end.map(escape).collect::<String>()
 }
 
 #[cfg(test)]
@@ -59,6 +75,20 @@ mod tests {
     use kernwright_plan::arch;
     use kernwright_plan::ops::activation::ActivationKind;
     use kernwright_plan::shape::{FIELDS, Kind, PLANNED};
+
+    #[test]
+    fn what_a_message_quotes_neither_breaks_nor_floods_it() {
+        let message = |text: &str| {
+            let problems =
+                crate::toml::read("Brain", &format!("[model]\n{text}")).shape().expect_err("no model");
+            let quoted = problems.into_iter().find(|problem| problem.message.starts_with("`a"));
+            quoted.expect("it is told").message
+        };
+        assert!(message("\"aa\\nb\\u001b\" = 1").starts_with("`aa\\nb\\u{1b}` is not a field of `model`"));
+        let long = message(&format!("{} = 1", "a".repeat(5000)));
+        assert_eq!(long.chars().count(), 2 * END + 5);
+        assert!(long.starts_with("`aaaa") && long.contains("aaa ... "), "{long}");
+    }
 
     #[test]
     fn every_field_lies_in_a_known_section() {

@@ -97,12 +97,26 @@ pub enum CheckpointError {
     Tensor { name: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("each tensor of a checkpoint must have its own name, found `{0}` twice")]
     SameName(String),
-    #[error("`{path}` must be the JSON of a checkpoint")]
-    Json { path: String, source: serde_json::Error },
+    #[error("`{path}` must be the JSON of a checkpoint: {reason}")]
+    Json { path: String, reason: String },
     #[error("`{path}` must be of format `{allowed}`, found `{found}`")]
     Format { path: String, allowed: u32, found: u32 },
-    #[error("`{path}` must be a whole safetensors file")]
-    Safetensors { path: String, source: safetensors::SafeTensorError },
+    #[error(
+        "`{path}` must be a safetensors file, found a zip archive, as `torch.save` writes: write it with \
+         `safetensors.torch.save_file`"
+    )]
+    Zip { path: String },
+    #[error(
+        "`{path}` must begin with the length of its header, at most `{allowed}`, found `{found}`: it is no \
+         safetensors file, or damaged"
+    )]
+    HeaderLength { path: String, allowed: u64, found: u64 },
+    #[error("the header of `{path}` must be that of a safetensors file: {reason}")]
+    Header { path: String, reason: String },
+    #[error("the tensors of `{path}` must have the `{said}` bytes that its header says, found `{found}`")]
+    TensorBytes { path: String, said: u64, found: u64 },
+    #[error("`{path}` must not change while it is read, but has become shorter")]
+    Shrunk { path: String },
     #[error("`{path}` must have `{said}` bytes as its checkpoint.json says, found `{found}`")]
     Size { path: String, said: u64, found: u64 },
     #[error(
@@ -139,7 +153,11 @@ impl CheckpointError {
             Self::Checksum { .. }
             | Self::Size { .. }
             | Self::Json { .. }
-            | Self::Safetensors { .. }
+            | Self::Zip { .. }
+            | Self::HeaderLength { .. }
+            | Self::Header { .. }
+            | Self::TensorBytes { .. }
+            | Self::Shrunk { .. }
             | Self::Unlisted { .. }
             | Self::Missing { .. }
             | Self::Step { .. }

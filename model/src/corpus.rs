@@ -74,6 +74,12 @@ pub enum CorpusError {
         "`{path}` begins as llm.c's files do and must have a header of `{allowed}` bytes, found `{found}`"
     )]
     CutHeader { path: String, allowed: usize, found: usize },
+    #[error("`{path}` must hold tokens, found a zip archive, as PyTorch saves weights")]
+    Zip { path: String },
+    #[error(
+        "`{path}` must lead to a file, found a link to `{target}`, which is not there: mend the link or remove it"
+    )]
+    BrokenLink { path: String, target: String },
     #[error("`{path}` must not change while it is read, but has become shorter")]
     Shrunk { path: String },
     #[error("`{path}` must be of version `{allowed}` of its format, found `{found}`")]
@@ -88,7 +94,7 @@ impl Tokens {
     /// Opens the file or folder at `path`. Text is read into memory, `.bin` files are read when asked for.
     pub fn open(path: &Path, vocab: usize) -> Result<Self, CorpusError> {
         let unreadable = |source| CorpusError::Unreadable { path: path.display().to_string(), source };
-        let metadata = fs::metadata(path).map_err(unreadable)?;
+        let metadata = fs::metadata(path).map_err(|source| folder::unreachable_file(path, source))?;
         if metadata.is_file() {
             let data = if folder::is_bin(path) {
                 Data::Shard(Shard::open(path)?)

@@ -11,7 +11,7 @@ pub mod checkpoint;
 pub mod checksum;
 pub mod corpus;
 pub mod generator;
-mod mapped;
+mod message;
 pub mod metrics;
 pub mod permutation;
 pub mod plot;

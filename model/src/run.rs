@@ -81,6 +81,13 @@ impl RunError {
             _ => false,
         }
     }
+
+    /// Are the weights those of the last whole step, so that they are worth keeping? So it is where the data or the
+    /// record fails, and not where a device, a number or the checkpoint itself does.
+    fn leaves_weights(&self) -> bool {
+        use TrainError::{Corpus, Loader};
+        matches!(self, Self::Train(Corpus(_) | Loader(_)) | Self::Metrics(_) | Self::Plot(_))
+    }
 }
 
 /// The bigram model's mean loss on what `trainer` validates on, counted on the training part, nats per token.
@@ -95,8 +102,28 @@ pub fn bigram_loss(trainer: &Trainer<'_>, split: &Split) -> Result<f64, CorpusEr
 /// checkpoint as it is.
 ///
 /// # Errors
-/// When a step, the disk or the picture fails. No checkpoint holds a weight that is no number.
+/// When a step, the disk or the picture fails. No checkpoint holds a weight that is no number. What was learned before
+/// the data or the record failed is saved first, as far as the disk allows.
 pub fn run(
+    trainer: &mut Trainer<'_>,
+    folder: &Path,
+    rhythm: Rhythm,
+    options: &serde_json::Value,
+    title: &str,
+    bigram: Option<f64>,
+    observer: &mut dyn Observer,
+) -> Result<Summary, RunError> {
+    let outcome = steps(trainer, folder, rhythm, options, title, bigram, observer);
+    if outcome.as_ref().is_err_and(RunError::leaves_weights)
+        && trainer.has_unsaved_steps()
+        && let Ok(saved) = trainer.save(folder, options)
+    {
+        observer.saved(&saved);
+    }
+    outcome
+}
+
+fn steps(
     trainer: &mut Trainer<'_>,
     folder: &Path,
     rhythm: Rhythm,

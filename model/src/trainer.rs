@@ -3,6 +3,8 @@
 //! In: a Shape, options, a corpus, an executor; a checkpoint to go on from. Out: what each step did, checkpoints. It
 //! knows no terminal, no folder layout and no device.
 
+mod slots;
+
 use std::path::{Path, PathBuf};
 
 use kernwright_plan::buffer::BufferId;
@@ -20,6 +22,7 @@ use crate::random::Random;
 use crate::schedule::{Schedule, ScheduleError};
 use crate::split::Split;
 use crate::weights::{self, WeightsError};
+use slots::{Slots, find};
 
 /// The options of a run that decide its numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -167,34 +170,6 @@ impl TrainOptions {
     }
 }
 
-/// The buffers of a plan that a step writes and reads.
-#[derive(Debug, Clone, Copy)]
-struct Slots {
-    tokens: BufferId,
-    token_order: BufferId,
-    targets: BufferId,
-    inverse_count: BufferId,
-    loss: BufferId,
-}
-
-impl Slots {
-    fn find(executor: &dyn Executor, plan: PlanId) -> Result<Self, ExecutorError> {
-        let find = |name| find(executor, plan, name);
-        Ok(Self {
-            tokens: find("tokens")?,
-            token_order: find("token_order")?,
-            targets: find("targets")?,
-            inverse_count: find("inverse_count")?,
-            loss: find("loss")?,
-        })
-    }
-}
-
-fn find(executor: &dyn Executor, plan: PlanId, name: &str) -> Result<BufferId, ExecutorError> {
-    let missing = || ExecutorError::Plan(format!("it has no buffer `{name}`"));
-    executor.plan(plan).find(name).ok_or_else(missing)
-}
-
 /// A model in training.
 pub struct Trainer<'a> {
     executor: &'a mut dyn Executor,
@@ -210,6 +185,10 @@ pub struct Trainer<'a> {
     step: u64,
     tokens: u64,
     random: Random,
+    /// Where the next step begins in the corpus; a step that fails half-way has taken batches for nothing.
+    position: Position,
+    /// Steps done when the newest checkpoint was written.
+    saved: u64,
 }
 
 impl<'a> Trainer<'a> {
@@ -259,6 +238,8 @@ impl<'a> Trainer<'a> {
             step,
             tokens,
             random,
+            position,
+            saved: step,
         })
     }
 
@@ -266,6 +247,12 @@ impl<'a> Trainer<'a> {
     #[must_use]
     pub fn step_number(&self) -> u64 {
         self.step
+    }
+
+    /// Is there a step that no checkpoint holds?
+    #[must_use]
+    pub fn has_unsaved_steps(&self) -> bool {
+        self.step > self.saved
     }
 
     /// The options.
@@ -325,6 +312,7 @@ impl<'a> Trainer<'a> {
         }
         self.executor.run(self.training, rest..update.end, MicroStep::First)?;
         self.step += 1;
+        self.position = self.loader.position();
         self.tokens += batches.iter().map(|batch| batch.tokens.len() as u64).sum::<u64>();
         Ok(StepReport { step: self.step, tokens: self.tokens, loss, gradient_norm, learning_rate })
     }
@@ -354,7 +342,7 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// When the device or the disk fails, or a weight is no number; an earlier checkpoint is left whole.
-    pub fn save(&self, run: &Path, options: &serde_json::Value) -> Result<PathBuf, TrainError> {
+    pub fn save(&mut self, run: &Path, options: &serde_json::Value) -> Result<PathBuf, TrainError> {
         let progress = Progress {
             program: concat!("kernwright ", env!("CARGO_PKG_VERSION")).to_owned(),
             shape: self.shape.text(),
@@ -362,13 +350,13 @@ impl<'a> Trainer<'a> {
             tokens: self.tokens,
             seed: self.options.seed,
             random: self.random,
-            position: self.loader.position(),
+            position: self.position,
             options: options.clone(),
             executor: serde_json::Value::Null,
         };
         let (tensors, parameters) = (weights::tensors(self.shape), self.shape.parameters());
         let (executor, plan) = (&*self.executor, self.training);
-        Ok(checkpoint::save(run, &progress, &tensors, &mut |kind, name, out| {
+        let saved = checkpoint::save(run, &progress, &tensors, &mut |kind, name, out| {
             let parameter = parameters.iter().find(|parameter| parameter.name == name);
             let parameter = parameter.ok_or_else(|| format!("the shape has no `{name}`"))?;
             let values = weights::read(executor, plan, kind, parameter)?;
@@ -377,7 +365,9 @@ impl<'a> Trainer<'a> {
             }
             out.copy_from_slice(&values);
             Ok(())
-        })?)
+        })?;
+        self.saved = self.step;
+        Ok(saved)
     }
 
     #[allow(clippy::cast_possible_truncation)]

@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{CheckpointError, Progress};
+use crate::message::one_line;
 
 /// The format that is written, and the only one that is read.
 pub const FORMAT: u32 = 1;
@@ -50,7 +51,7 @@ impl Manifest {
         let path = folder.join(FILE);
         let name = || path.display().to_string();
         let text = fs::read(&path).map_err(|source| CheckpointError::Read { path: name(), source })?;
-        let json = |source| CheckpointError::Json { path: name(), source };
+        let json = |error: serde_json::Error| CheckpointError::Json { path: name(), reason: one_line(error) };
         let version: Version = serde_json::from_slice(&text).map_err(json)?;
         if version.format != FORMAT {
             return Err(CheckpointError::Format { path: name(), allowed: FORMAT, found: version.format });

@@ -1,6 +1,6 @@
 //! Reading a checkpoint.
 //!
-//! In: its folder. Out: its manifest and its tensors, one at a time, straight from the mapped file. Nothing in the
+//! In: its folder. Out: its manifest and its tensors, one at a time, straight from the file. Nothing in the
 //! files is believed: sizes, headers, shapes and, on request, checksums are compared first.
 
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::folder::parse_path;
 use super::tensor_file::{MOMENTS, TensorFile, WEIGHTS};
 use super::{CheckpointError, FileRecord, Kind, Manifest, TensorShape};
+use crate::message::one_line;
 
 /// A checkpoint whose sizes and headers are sound.
 #[derive(Debug)]
@@ -54,8 +55,8 @@ impl Checkpoint {
         let path = || self.folder.join(WEIGHTS).display().to_string();
         let found = self.weights();
         for tensor in expected {
-            let name = tensor.name.clone();
-            match found.iter().find(|found| found.name == name) {
+            let name = one_line(&tensor.name);
+            match found.iter().find(|found| found.name == tensor.name) {
                 None => return Err(CheckpointError::Missing { name, path: path() }),
                 Some(found) if found.shape != tensor.shape => {
                     let (allowed, found) = (format!("`{:?}`", tensor.shape), format!("`{:?}`", found.shape));
@@ -65,7 +66,7 @@ impl Checkpoint {
             }
         }
         match found.into_iter().find(|found| expected.iter().all(|tensor| tensor.name != found.name)) {
-            Some(tensor) => Err(CheckpointError::Extra { name: tensor.name, path: path() }),
+            Some(tensor) => Err(CheckpointError::Extra { name: one_line(tensor.name), path: path() }),
             None => Ok(()),
         }
     }

@@ -43,8 +43,12 @@ pub fn save(
         .and_then(|()| {
             sync_folder(&temporary).and_then(|()| fs::rename(&temporary, &folder)).map_err(unwritable)
         });
-    if let Err(error) = written {
+    if let Err(mut error) = written {
         let _ = fs::remove_dir_all(&temporary);
+        if let CheckpointError::Write { path, .. } = &mut error {
+            // The temporary name is gone already; that of the checkpoint says which step is not saved.
+            *path = folder.display().to_string();
+        }
         return Err(error);
     }
     sync_folder(run).map_err(unwritable)?;

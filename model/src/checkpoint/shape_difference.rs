@@ -3,6 +3,7 @@
 //! In: two shapes as lines of `path = value`. Out: an error that names the lines that differ.
 
 use super::CheckpointError;
+use crate::message::one_line;
 
 /// Lines that are named; the others are counted.
 const N_NAMED: usize = 3;
@@ -32,6 +33,7 @@ pub fn check_shape(checkpoint: &str, here: &str) -> Result<(), CheckpointError> 
     let n_more = differences.len().saturating_sub(N_NAMED);
     differences.truncate(N_NAMED);
     let more = if n_more > 0 { format!("; and {n_more} more") } else { String::new() };
+    let differences: Vec<_> = differences.iter().map(one_line).collect();
     Err(CheckpointError::Shape(differences.join("; ") + &more))
 }
 

@@ -1,22 +1,37 @@
 //! One safetensors file of `f32` tensors.
 //!
 //! Written tensor by tensor: each is asked for when its turn comes, so that one tensor, not the model, is held in
-//! memory, and the checksum is taken on the way. Read through a map, its header checked by the safetensors library.
+//! memory, and the checksum is taken on the way. Read piece by piece when asked, not mapped: a file that is cut short
+//! meanwhile is an error, not the end of the process. The safetensors library judges what the header says.
 
+use std::fs::{self, File};
 use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 use super::{CheckpointError, FileRecord, Kind, TensorShape};
 use crate::atomic_file::write_synced;
 use crate::checksum::Checksum;
-use crate::mapped::MappedFile;
+use crate::message::one_line;
 
 /// Where the tensors of each kind are.
 pub(super) const WEIGHTS: &str = "weights.safetensors";
 pub(super) const MOMENTS: &str = "moments.safetensors";
+
+/// Bytes of the number that a file begins with: the length of its header.
+const N_LENGTH: usize = 8;
+
+/// Most bytes of a header, as the format's own library has it.
+const LARGEST_HEADER: u64 = 100_000_000;
+
+/// What a zip archive begins with.
+const ZIP: &[u8] = b"PK\x03\x04";
+
+/// Bytes that are read at once.
+const PIECE: usize = 1 << 16;
 
 /// Hands over the numbers of a tensor, by kind and name.
 pub(super) type Read<'a> =
@@ -117,39 +132,66 @@ fn hexadecimal(checksum: u64) -> String {
     format!("{checksum:016x}")
 }
 
-/// A mapped file whose header is sound.
+/// An open file whose header is sound.
 #[derive(Debug)]
 pub(super) struct TensorFile {
     path: String,
-    map: MappedFile,
+    file: File,
+    /// Bytes in the file when it was opened.
+    n_bytes: u64,
     metadata: Metadata,
     /// Bytes before the first tensor.
-    start: usize,
+    start: u64,
 }
 
 impl TensorFile {
-    /// Maps `path`, which must have the size of `record` and a sound header. The checksum is not taken.
+    /// Opens `path`, which must have the size of `record` and a sound header. The checksum is not taken.
     pub(super) fn open(path: &Path, record: &FileRecord) -> Result<Self, CheckpointError> {
-        let name = path.display().to_string();
-        let map =
-            MappedFile::open(path).map_err(|source| CheckpointError::Read { path: name.clone(), source })?;
-        if map.len() as u64 != record.bytes {
-            let found = map.len() as u64;
-            return Err(CheckpointError::Size { path: name, said: record.bytes, found });
+        let name = || path.display().to_string();
+        let unreadable = |source| CheckpointError::Read { path: name(), source };
+        // Asked of the path: to open a pipe is to wait for whoever writes to it.
+        if !fs::metadata(path).map_err(unreadable)?.is_file() {
+            return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
         }
-        match SafeTensors::read_metadata(&map) {
-            Ok((n, metadata)) => Ok(Self { path: name, map, metadata, start: n + 8 }),
-            Err(source) => Err(CheckpointError::Safetensors { path: name, source }),
+        let file = File::open(path).map_err(unreadable)?;
+        let n_bytes = file.metadata().map_err(unreadable)?.len();
+        let failed = |source| failed(name(), source);
+        let mut length = [0; N_LENGTH];
+        file.read_exact_at(&mut length[..n_bytes.min(N_LENGTH as u64) as usize], 0).map_err(failed)?;
+        // A file too short to say a length says 0 or little: more than it has.
+        let found = u64::from_le_bytes(length);
+        if length.starts_with(ZIP) && found > LARGEST_HEADER {
+            return Err(CheckpointError::Zip { path: name() });
         }
+        if n_bytes != record.bytes {
+            return Err(CheckpointError::Size { path: name(), said: record.bytes, found: n_bytes });
+        }
+        let n_left = n_bytes.saturating_sub(N_LENGTH as u64);
+        let allowed = n_left.min(LARGEST_HEADER);
+        if found > allowed {
+            return Err(CheckpointError::HeaderLength { path: name(), allowed, found });
+        }
+        let mut header = vec![0; found as usize];
+        file.read_exact_at(&mut header, N_LENGTH as u64).map_err(failed)?;
+        // The library checks each tensor's bytes against its shape, and that they neither overlap nor leave gaps.
+        let metadata: Metadata = serde_json::from_slice(&header)
+            .map_err(|error| CheckpointError::Header { path: name(), reason: one_line(error) })?;
+        let (said, found) = (metadata.data_len() as u64, n_left - header.len() as u64);
+        if said != found {
+            return Err(CheckpointError::TensorBytes { path: name(), said, found });
+        }
+        Ok(Self { path: name(), file, n_bytes, metadata, start: (N_LENGTH + header.len()) as u64 })
     }
 
     /// Reads the whole file and compares its checksum.
     pub(super) fn verify(&self, record: &FileRecord) -> Result<(), CheckpointError> {
-        let found = hexadecimal(Checksum::of(&self.map));
+        let mut checksum = Checksum::default();
+        self.for_each_piece(0..self.n_bytes, |piece| checksum.update(piece))?;
+        let found = hexadecimal(checksum.value());
         if found == record.xxh64 {
             return Ok(());
         }
-        Err(CheckpointError::Checksum { path: self.path.clone(), said: record.xxh64.clone(), found })
+        Err(CheckpointError::Checksum { path: self.path.clone(), said: one_line(&record.xxh64), found })
     }
 
     /// The tensors, as stored, in the order of the file.
@@ -161,20 +203,43 @@ impl TensorFile {
 
     /// Copies the tensor stored as `name` to `out`. It must be of `f32` and of the given `shape`.
     pub(super) fn read(&self, name: &str, shape: &[usize], out: &mut [f32]) -> Result<(), CheckpointError> {
-        let (name, path) = (name.to_owned(), self.path.clone());
-        let Some(info) = self.metadata.info(&name) else {
-            return Err(CheckpointError::Missing { name, path });
+        let path = self.path.clone();
+        let Some(info) = self.metadata.info(name) else {
+            return Err(CheckpointError::Missing { name: one_line(name), path });
         };
         if info.dtype != Dtype::F32 || info.shape != shape {
             let describe = |dtype: Dtype, shape: &[usize]| format!("`{dtype}` of `{shape:?}`");
             let (allowed, found) = (describe(Dtype::F32, shape), describe(info.dtype, &info.shape));
-            return Err(CheckpointError::TensorShape { name, allowed, found, path });
+            return Err(CheckpointError::TensorShape { name: one_line(name), allowed, found, path });
         }
         // The offsets were checked against the shape and the file when it was opened.
-        let bytes = &self.map[self.start + info.data_offsets.0..self.start + info.data_offsets.1];
-        let (values, _) = bytes.as_chunks::<4>();
-        assert_eq!(values.len(), out.len(), "room for `{name}`");
-        out.iter_mut().zip(values).for_each(|(out, value)| *out = f32::from_le_bytes(*value));
+        let (start, end) = info.data_offsets;
+        assert_eq!((end - start) / size_of::<f32>(), out.len(), "room for `{name}`");
+        let mut out = out.iter_mut();
+        self.for_each_piece(self.start + start as u64..self.start + end as u64, |piece| {
+            let (values, _) = piece.as_chunks::<4>();
+            out.by_ref().zip(values).for_each(|(out, value)| *out = f32::from_le_bytes(*value));
+        })
+    }
+
+    /// Reads the bytes of `range` piece by piece; each but the last has [`PIECE`] bytes.
+    fn for_each_piece(&self, range: Range<u64>, mut piece: impl FnMut(&[u8])) -> Result<(), CheckpointError> {
+        let mut bytes = vec![0; PIECE.min((range.end - range.start) as usize)];
+        let mut at = range.start;
+        while at < range.end {
+            let bytes = &mut bytes[..PIECE.min((range.end - at) as usize)];
+            self.file.read_exact_at(bytes, at).map_err(|source| failed(self.path.clone(), source))?;
+            piece(bytes);
+            at += bytes.len() as u64;
+        }
         Ok(())
     }
+}
+
+/// Why bytes cannot be read that were there when the file was opened.
+fn failed(path: String, source: io::Error) -> CheckpointError {
+    if source.kind() == io::ErrorKind::UnexpectedEof {
+        return CheckpointError::Shrunk { path };
+    }
+    CheckpointError::Read { path, source }
 }

@@ -3,6 +3,7 @@
 //! In: a folder. Out: paths of regular files, or the joined bytes of them.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::CorpusError;
@@ -26,10 +27,7 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, CorpusError> {
             }
             if entry.file_type().map_err(unreadable)?.is_dir() {
                 folders.push(path);
-            } else if fs::metadata(&path)
-                .map_err(|source| CorpusError::Unreadable { path: path.display().to_string(), source })?
-                .is_file()
-            {
+            } else if fs::metadata(&path).map_err(|source| unreachable_file(&path, source))?.is_file() {
                 files.push(path);
             }
         }
@@ -39,6 +37,17 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, CorpusError> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Why nothing is known of `path`, whose name is in its folder: a link that leads nowhere is named as such.
+pub(super) fn unreachable_file(path: &Path, source: io::Error) -> CorpusError {
+    let shown = path.display().to_string();
+    match fs::read_link(path) {
+        Ok(target) if source.kind() == io::ErrorKind::NotFound => {
+            CorpusError::BrokenLink { path: shown, target: target.display().to_string() }
+        }
+        _ => CorpusError::Unreadable { path: shown, source },
+    }
 }
 
 /// The bytes of `files`, with a newline between two of them where there is none.

@@ -68,6 +68,9 @@ impl Shard {
             return Err(CorpusError::CutHeader { path: name(), allowed: HEADER, found: n_bytes });
         }
         let (start, width) = layout.map_or((0, 2), |layout| (HEADER, layout.width));
+        if is_zip(&file, &header, n_bytes).map_err(unreadable)? {
+            return Err(CorpusError::Zip { path: name() });
+        }
         let n_left = n_bytes - start;
         if n_left % width != 0 {
             return Err(CorpusError::PartOfToken { path: name(), width, found: n_left });
@@ -148,6 +151,19 @@ impl Shard {
     }
 }
 
+/// Whether a file is a zip archive, such as the `pytorch_model.bin` that weights are found in: by what it begins with
+/// and by the record that ends it, so that no tokens pass for one by chance.
+fn is_zip(file: &File, header: &[u8], n_bytes: usize) -> io::Result<bool> {
+    /// Bytes of the record that ends an archive without a comment; PyTorch writes none.
+    const N_END: usize = 22;
+    if !header.starts_with(b"PK\x03\x04") || n_bytes < N_END {
+        return Ok(false);
+    }
+    let mut end = [0; 4];
+    file.read_exact_at(&mut end, (n_bytes - N_END) as u64)?;
+    Ok(end == *b"PK\x05\x06")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +195,7 @@ mod tests {
         let wide = [1, 0, 0, 0, 0, 1, 2, 0];
         assert_eq!(read(&file(20_240_801, 7, 2, &wide)), Ok(vec![1, 131_328]));
         assert_eq!(read(&file(20_240_520, 1, 0, &[])), Ok(vec![]));
+        assert_eq!(read(b"PK\x03\x04PK"), Ok(vec![19_280, 1027, 19_280]));
     }
 
     #[test]
@@ -208,6 +225,10 @@ mod tests {
                 "`a.bin` must hold the `-2` tokens that its header says, found `2`",
             ),
             (file(20_240_801, 1, 1, &[0; 4]), "`a.bin` must be of version `7` of its format, found `1`"),
+            (
+                [&b"PK\x03\x04"[..], &[0; 31], b"PK\x05\x06", &[0; 18]].concat(),
+                "`a.bin` must hold tokens, found a zip archive, as PyTorch saves weights",
+            ),
             (file(20_240_801, 7, 1, &[0xFF; 4]), "Token { token: 4294967295, position: 0 }"),
         ];
         for (bytes, expected) in cases {

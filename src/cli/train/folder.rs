@@ -86,8 +86,9 @@ pub(super) fn check_new(folder: &Path) -> Result<(), Box<dyn Error>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(format!("`{shown}` cannot be the folder of a run: {error}").into()),
     };
-    let is_ours =
-        |name: &str| name == "metrics.jsonl" || (name.starts_with(".step-") && name.ends_with(".tmp"));
+    let is_ours = |name: &str| {
+        ["metrics.jsonl", LOCK].contains(&name) || (name.starts_with(".step-") && name.ends_with(".tmp"))
+    };
     let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
     if names.into_iter().all(|name| name.to_str().is_some_and(is_ours)) {
         return Ok(());
