@@ -59,6 +59,9 @@ fn mistakes_of_a_file_have_file_line_and_column() {
             assert!(error.contains(wanted), "{command}: {wanted}: {error}");
         }
     }
+    program.file("brain.toml", b"[model]\nvocab = 256\nd_model = 64\nlayers = 1\n");
+    let error = program.fails("plan --shape brain.toml", 1);
+    assert!(error.contains("brain.toml: `[attention]` is missing"), "{error}");
     program.file("brain.toml", b"[model\n");
     assert!(program.fails("plan --shape brain.toml", 1).contains("brain.toml:1:"));
     assert!(program.fails("plan --shape none.toml", 1).contains("cannot read `none.toml`"));

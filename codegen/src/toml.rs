@@ -31,12 +31,14 @@ struct Reader {
 /// A problem as one line that terminals and editors follow: `brain.toml:4:9: ...`, lines and characters from 1.
 #[must_use]
 pub fn locate(file: &str, text: &str, problem: &Problem) -> String {
-    let Some(Place(byte)) = problem.at else { return format!("{file}: {}", problem.message) };
+    // A section is a table here.
+    let message = problem.message.replace("#[", "[").replace("(...)]", "]");
+    let Some(Place(byte)) = problem.at else { return format!("{file}: {message}") };
     let before = &text.as_bytes()[..byte.min(text.len())];
     let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let column = 1 + String::from_utf8_lossy(&before[start..]).chars().count();
-    format!("{file}:{line}:{column}: {}", problem.message)
+    format!("{file}:{line}:{column}: {message}")
 }
 
 impl Reader {

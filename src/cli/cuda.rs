@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     shape: super::shape::ShapeArguments,
     /// GPUs to generate for (--help lists them), between commas or repeated [default: those the shape declares, else all]
     #[arg(long, alias = "arch", value_name = "GPU", value_delimiter = ',', value_parser = super::gpu::parse,
-        long_help = super::gpu::list())]
+        long_help = super::gpu::list("GPUs to generate for, between commas or repeated [default: those the shape declares, else all]"))]
     gpu: Vec<Gpu>,
     /// Write DIR/<arch>/<kernel>.cu and a manifest.json beside them, only what changed
     #[arg(long, value_name = "DIR")]

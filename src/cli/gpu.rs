@@ -14,9 +14,10 @@ pub(super) fn parse(text: &str) -> Result<Gpu, String> {
     gpu::find(text)
 }
 
-/// Every target with its cards, for help.
-pub(super) fn list() -> String {
-    let mut text = "A target, a card, or FILE.toml, which declares a GPU by one it is like:\n".to_owned();
+/// Help on `--gpu`: what it is for, and every target with its cards.
+pub(super) fn list(purpose: &str) -> String {
+    let mut text =
+        format!("{purpose}\n\nA target, a card, or FILE.toml, which declares a GPU by one it is like:\n");
     for arch in arch::ALL {
         let cards: Vec<_> =
             card::ALL.iter().filter(|card| card.arch == arch.name).map(card::Card::slug).collect();
@@ -67,7 +68,7 @@ mod tests {
 
     #[test]
     fn help_names_every_target_and_card() {
-        let list = list();
+        let list = list("");
         assert!(arch::ALL.iter().all(|arch| list.contains(&*arch.name)), "{list}");
         assert!(card::ALL.iter().all(|card| list.contains(&card.slug())), "{list}");
     }

@@ -36,7 +36,7 @@ pub(super) struct Arguments {
     path: Option<PathBuf>,
     /// GPUs to generate for, between commas or repeated [default: those of the shape, else all]
     #[arg(long, value_name = "GPU", value_delimiter = ',', value_parser = super::gpu::parse,
-        long_help = super::gpu::list())]
+        long_help = super::gpu::list("GPUs to generate for, between commas or repeated [default: those of the shape, else all]"))]
     gpu: Vec<Gpu>,
     /// Add a build script, which compiles the kernels ahead of time where NVRTC is found
     #[arg(long)]

@@ -44,7 +44,7 @@ pub(super) struct Arguments {
     length: Option<u32>,
     /// GPU whose speeds count: a target, a card or a file (--help lists them) [default: the first target of the shape,
     /// else sm_90a]
-    #[arg(long, alias = "arch", value_name = "GPU", value_parser = super::gpu::parse, long_help = super::gpu::list())]
+    #[arg(long, alias = "arch", value_name = "GPU", value_parser = super::gpu::parse, long_help = super::gpu::list("GPU whose speeds count [default: the first target of the shape, else sm_90a]"))]
     gpu: Option<Gpu>,
     /// Element type of matrix operands; by default that of the shape
     #[arg(long, value_name = "TYPE", value_parser = precisions())]
