@@ -96,17 +96,13 @@ fn sums(plan: &Plan) -> HashSet<BufferId> {
     sums
 }
 
-/// In front of a step that reads a sum as an operand: a narrow copy of it. One copy serves all readers of a sum that is
-/// not added to in place.
+/// In front of a step that reads a sum as an operand: a narrow copy of it, which serves all readers until the sum is
+/// written again.
 fn copies_of_sums(mut plan: Plan, precision: Dtype) -> Plan {
     let sums = sums(&plan);
-    let grows = |steps: &[Step], id: BufferId| {
-        steps.iter().flat_map(|step| &step.writes).any(|w| w.mode == Mode::Accumulate && w.buffer == id)
-    };
     let mut copies: HashMap<BufferId, BufferId> = HashMap::new();
     let mut steps = Vec::new();
-    let before = std::mem::take(&mut plan.steps);
-    for mut step in before.iter().cloned() {
+    for mut step in std::mem::take(&mut plan.steps) {
         let narrow = step.op.narrow_slots();
         for index in 0..step.reads.len() {
             let source = step.reads[index];
@@ -122,9 +118,7 @@ fn copies_of_sums(mut plan: Plan, precision: Dtype) -> Plan {
             }
             let name = format!("{}.{}.{}", buffer.name, precision.name(), steps.len());
             let copy = plan.add(name, buffer.shape, precision, Role::Activation);
-            if !grows(&before, source.buffer) {
-                copies.insert(source.buffer, copy);
-            }
+            copies.insert(source.buffer, copy);
             steps.push(Step {
                 op: Cast.into(),
                 reads: vec![read("x", source.buffer)],
@@ -132,6 +126,10 @@ fn copies_of_sums(mut plan: Plan, precision: Dtype) -> Plan {
                 phase: step.phase,
             });
             step.reads[index].buffer = copy;
+        }
+        for write in &step.writes {
+            let written = plan.base(write.buffer).0;
+            copies.retain(|source, _| plan.base(*source).0 != written);
         }
         steps.push(step);
     }

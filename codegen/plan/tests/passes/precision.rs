@@ -113,3 +113,22 @@ fn a_bf16_plan_stays_near_the_exact_one() {
         assert!(epsilons(&rounded[0].1, &exact[0].1) <= 1.0, "{name}: loss {loss}, exactly {exact_loss}");
     }
 }
+
+#[test]
+fn what_has_not_changed_is_copied_once() {
+    let shapes = presets::ALL.iter().map(|preset| (preset.name, preset.shape())).chain(small::shapes());
+    for (name, shape) in shapes {
+        let plan = train_step(&shape, &options(Dtype::Bf16), 2, 7);
+        let (mut copied, mut n_copies) = (Vec::new(), 0);
+        for step in &plan.steps {
+            if step.op.name() == "cast" {
+                let source = step.reads[0].buffer;
+                assert!(!copied.contains(&source), "{name}: two copies of `{}`", plan.buffer(source).name);
+                copied.push(source);
+                n_copies += 1;
+            }
+            copied.retain(|source| step.writes.iter().all(|write| plan.base(write.buffer).0 != *source));
+        }
+        assert!(n_copies > 0, "{name}");
+    }
+}
