@@ -13,6 +13,8 @@ pub(crate) struct Environment {
     pub(crate) cache: Option<PathBuf>,
     /// NO_COLOR is set and not empty (no-color.org).
     pub(crate) no_color: bool,
+    /// TERM is `dumb`: a terminal that cannot move its cursor.
+    pub(crate) dumb_terminal: bool,
 }
 
 impl Environment {
@@ -26,6 +28,7 @@ impl Environment {
             places: Places::from_variables(std::env::vars_os()),
             cache,
             no_color: path("NO_COLOR").is_some(),
+            dumb_terminal: std::env::var_os("TERM").is_some_and(|term| term == "dumb"),
         }
     }
 }

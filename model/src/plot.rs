@@ -67,16 +67,16 @@ impl Plot<'_> {
     }
 
     fn draw_on(&self, root: &Area<'_>) -> Result<(), Failure> {
-        let raw: Vec<Point> = self.records.iter().map(|record| (record.step as f64, record.loss)).collect();
+        let raw: Vec<Point> = self.records.iter().map(|record| (record.tokens as f64, record.loss)).collect();
         let validation: Vec<Point> = self
             .records
             .iter()
-            .filter_map(|record| record.validation_loss.map(|loss| (record.step as f64, loss)))
+            .filter_map(|record| record.validation_loss.map(|loss| (record.tokens as f64, loss)))
             .collect();
         let baseline = self.bigram.filter(|loss| loss.is_finite());
         let smooth = if raw.len() < N_SMOOTHED { Vec::new() } else { smoothed(&raw) };
         let raw_color = if smooth.is_empty() { TRAINING } else { TRAINING_RAW };
-        let last = self.records.iter().map(|record| record.step).max().unwrap_or(0).max(1) as f64;
+        let last = self.records.iter().map(|record| record.tokens).max().unwrap_or(0).max(1) as f64;
         let heights =
             range(&raw, [&smooth, &validation].into_iter().flatten().map(|point| point.1).chain(baseline));
 
@@ -115,9 +115,10 @@ impl Plot<'_> {
             chart
                 .draw_series(points.into_iter().map(|point| Circle::new(point, size, VALIDATION.filled())))?;
         }
-        let diverged = raw.iter().find(|point| !point.1.is_finite()).map(|point| point.0);
-        if let Some(step) = diverged {
-            let line = [(step, heights.start), (step, heights.end)];
+        let diverged = self.records.iter().find(|record| !record.loss.is_finite());
+        if let Some(record) = diverged {
+            let place = record.tokens as f64;
+            let line = [(place, heights.start), (place, heights.end)];
             chart.draw_series(DashedLineSeries::new(line, 3, 3, DIVERGED.stroke_width(1)))?;
         }
 
@@ -131,8 +132,8 @@ impl Plot<'_> {
         if let Some(loss) = baseline {
             entries.push((Mark::Dashes(BASELINE), format!("bigram baseline, {loss:.3}")));
         }
-        if let Some(step) = diverged {
-            entries.push((Mark::Dashes(DIVERGED), format!("not a number from step {}", grouped(step))));
+        if let Some(Record { step, .. }) = diverged {
+            entries.push((Mark::Dashes(DIVERGED), format!("not a number from step {step}")));
         }
         draw_legend(root, &entries)?;
         root.present()?;
@@ -144,7 +145,7 @@ impl Plot<'_> {
         let font = |size| ("sans-serif", size).into_font().color(&INK);
         chart
             .configure_mesh()
-            .x_desc("step")
+            .x_desc("tokens")
             .y_desc("loss (nats per token)")
             .axis_desc_style(font(14))
             .label_style(font(12))
@@ -153,7 +154,7 @@ impl Plot<'_> {
             .light_line_style(TRANSPARENT)
             .x_labels(10)
             .y_labels(9)
-            .x_label_formatter(&|step| if step.fract() == 0.0 { grouped(*step) } else { String::new() })
+            .x_label_formatter(&|tokens| if tokens.fract() == 0.0 { short(*tokens) } else { String::new() })
             .y_label_formatter(&|loss| format!("{loss:.decimals$}"))
             .draw()?;
         Ok(())
@@ -211,16 +212,15 @@ fn dots_of_one(points: &[Point], color: RGBColor) -> Option<Circle<Point, i32>> 
     (points.len() == 1).then(|| Circle::new(points[0], 3, color.filled()))
 }
 
-/// A whole number with its thousands apart.
-fn grouped(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .map(|group| std::str::from_utf8(group).unwrap_or_default())
-        .collect();
-    groups.join(",")
+/// A whole number in as few letters as say it exactly: `999`, `2.5k`, `1.25M`.
+fn short(number: f64) -> String {
+    for (unit, letter) in [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")] {
+        // Three places are exact when the rest is nothing.
+        if number >= unit && (number * 1000.0 / unit).fract() == 0.0 {
+            return format!("{}{letter}", number / unit);
+        }
+    }
+    format!("{number:.0}")
 }
 
 #[cfg(test)]
@@ -228,7 +228,10 @@ mod tests {
     use super::*;
 
     fn records(losses: impl IntoIterator<Item = f64>) -> Vec<Record> {
-        let record = |(i, loss)| Record { step: i as u64 + 1, loss, ..Record::default() };
+        let record = |(i, loss)| {
+            let step = i as u64 + 1;
+            Record { step, tokens: 1000 * step, loss, ..Record::default() }
+        };
         losses.into_iter().enumerate().map(record).collect()
     }
 
@@ -241,7 +244,7 @@ mod tests {
         let mut records = records((0..500).map(|i| 5.5 * (-f64::from(i) / 100.0).exp() + 2.0));
         records[249].validation_loss = Some(3.0);
         let text = draw(&records, Some(2.5));
-        for name in ["brain", "step", "loss (nats per token)", "training, smoothed", "validation"] {
+        for name in ["brain", "tokens", "100k", "loss (nats per token)", "training, smoothed", "validation"] {
             assert!(text.contains(name), "{name}");
         }
         assert!(text.contains("bigram baseline, 2.500") && text.contains("<circle"));
@@ -278,8 +281,29 @@ mod tests {
     }
 
     #[test]
-    fn thousands_are_grouped() {
-        let cases = [(0.0, "0"), (999.0, "999"), (1000.0, "1,000"), (1_234_567.0, "1,234,567")];
-        cases.iter().for_each(|(number, text)| assert_eq!(grouped(*number), *text));
+    fn a_run_that_changed_its_batch_is_drawn_by_tokens() {
+        let mut records = records([3.0, 2.0, 1.0]);
+        let even = draw(&records, None);
+        records.iter_mut().for_each(|record| record.step *= 7);
+        assert_eq!(draw(&records, None), even);
+        records[2].tokens = 9000;
+        assert_ne!(draw(&records, None), even);
+    }
+
+    #[test]
+    fn numbers_are_short_and_exact() {
+        let cases = [
+            (0.0, "0"),
+            (999.0, "999"),
+            (2500.0, "2.5k"),
+            (20_000.0, "20k"),
+            (20_500.0, "20.5k"),
+            (1_250_000.0, "1.25M"),
+            (12_345_000.0, "12.345M"),
+            (12_345_678.0, "12345.678k"),
+            (3e9, "3B"),
+            (1.5e12, "1.5T"),
+        ];
+        cases.iter().for_each(|(number, text)| assert_eq!(short(*number), *text));
     }
 }

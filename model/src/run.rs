@@ -31,6 +31,8 @@ pub struct Rhythm {
 pub trait Observer {
     /// A step is done.
     fn step(&mut self, report: &StepReport, tokens_per_second: f64);
+    /// So many batches of so many of a validation are done.
+    fn validating(&mut self, done: usize, of: usize);
     /// The validation loss after a step, nats per token.
     fn validated(&mut self, step: u64, loss: f64);
     /// A checkpoint was saved.
@@ -74,10 +76,9 @@ impl RunError {
     /// Did loss, gradient or weights stop being numbers?
     #[must_use]
     pub fn is_divergence(&self) -> bool {
-        use TrainError::{Checkpoint, Diverged, Gradient, Validation};
         match self {
-            Self::Train(Diverged { .. } | Gradient { .. } | Validation { .. }) => true,
-            Self::Train(Checkpoint(error)) => matches!(error, CheckpointError::Tensor { .. }),
+            Self::Train(TrainError::Diverged(_)) => true,
+            Self::Train(TrainError::Checkpoint(error)) => matches!(error, CheckpointError::Tensor { .. }),
             _ => false,
         }
     }
@@ -146,6 +147,8 @@ fn steps(
         tokens_per_second: 0.0,
     };
     let n_steps = trainer.options().steps;
+    // A `wsd` run can be prolonged from here, so this checkpoint is kept.
+    let stable = Some(trainer.options().stable_steps()).filter(|step| *step < n_steps);
     let tokens_per_step =
         (trainer.options().batch * trainer.options().length * trainer.options().accumulate) as f64;
     while summary.step < n_steps && !summary.stopped {
@@ -164,7 +167,7 @@ fn steps(
         // A run that is told to stop does not make its user wait for a validation.
         let validates = last || (!summary.stopped && due(rhythm.eval_every));
         if validates {
-            let loss = trainer.evaluate()?;
+            let loss = trainer.evaluate(&mut |done, of| observer.validating(done, of))?;
             summary.validation_loss = Some(loss);
             observer.validated(report.step, loss);
         }
@@ -178,9 +181,9 @@ fn steps(
             validation_loss: validates.then_some(summary.validation_loss).flatten(),
             elapsed: started.elapsed().as_secs_f64(),
         })?;
-        if last || summary.stopped || due(rhythm.save_every) {
+        if last || summary.stopped || due(rhythm.save_every) || stable == Some(report.step) {
             let saved = trainer.save(folder, options)?;
-            checkpoint::prune(folder, rhythm.n_kept)?;
+            checkpoint::prune(folder, rhythm.n_kept, stable)?;
             observer.saved(&saved);
             summary.checkpoint = Some(saved);
         }

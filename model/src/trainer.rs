@@ -3,8 +3,12 @@
 //! In: a Shape, options, a corpus, an executor; a checkpoint to go on from. Out: what each step did, checkpoints. It
 //! knows no terminal, no folder layout and no device.
 
+mod error;
+mod options;
+mod probe;
 mod slots;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use kernwright_plan::buffer::BufferId;
@@ -13,45 +17,17 @@ use kernwright_plan::passes::forward::Head;
 use kernwright_plan::plan::Phase;
 use kernwright_plan::shape::Shape;
 use kernwright_plan::{Options as PlanOptions, forward_step, train_step};
-use serde::{Deserialize, Serialize};
 
-use crate::batches::{Batch, Cover, Loader, LoaderError, Position, Sampler, Share};
-use crate::checkpoint::{self, Checkpoint, CheckpointError, Progress};
-use crate::corpus::CorpusError;
+use crate::batches::{Batch, Cover, Loader, Position, Sampler, Share};
+use crate::checkpoint::{self, Checkpoint, Kind, Progress};
 use crate::random::Random;
-use crate::schedule::{Schedule, ScheduleError};
 use crate::split::Split;
-use crate::weights::{self, WeightsError};
+use crate::weights;
 use slots::{Slots, find};
 
-/// The options of a run that decide its numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TrainOptions {
-    /// Sequences per micro-batch.
-    pub batch: usize,
-    /// Tokens per sequence.
-    pub length: usize,
-    /// Micro-batches per step.
-    pub accumulate: usize,
-    /// Steps of the whole run.
-    pub steps: u64,
-    /// The highest learning rate.
-    pub learning_rate: f64,
-    /// Steps over which it rises.
-    pub warmup: u64,
-    /// Decoupled decay of matrices.
-    pub weight_decay: f64,
-    /// Greatest gradient norm; 0 does not clip.
-    pub clip: f64,
-    /// Seed of weights and data order.
-    pub seed: u64,
-    /// Most batches of a validation.
-    pub eval_batches: usize,
-}
-
-/// Most tokens of one step: its batches are in memory at once.
-pub const MOST_TOKENS: usize = 1 << 28;
+pub use error::{Divergence, TrainError};
+pub use options::{Asked, MOST_TOKENS, Stretch, TrainOptions};
+pub use probe::{Fault, Origin};
 
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,114 +44,11 @@ pub struct StepReport {
     pub learning_rate: f64,
 }
 
-/// What can go wrong while training.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)]
-pub enum TrainError {
-    #[error(transparent)]
-    Executor(#[from] ExecutorError),
-    #[error(transparent)]
-    Weights(#[from] WeightsError),
-    #[error(transparent)]
-    Loader(#[from] LoaderError),
-    #[error(transparent)]
-    Corpus(#[from] CorpusError),
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    #[error(transparent)]
-    Schedule(#[from] ScheduleError),
-    #[error("`{name}` must be {allowed}, found `{found}`")]
-    Option { name: &'static str, allowed: String, found: String },
-    #[error("the loss of step {step} is `{loss}`: the learning rate may be too high, `{learning_rate:.3e}`")]
-    Diverged { step: u64, loss: f64, learning_rate: f64 },
-    #[error(
-        "the validation loss after step {step} is `{loss}`: the learning rate may be too high, \
-         `{learning_rate:.3e}`"
-    )]
-    Validation { step: u64, loss: f64, learning_rate: f64 },
-    #[error(
-        "the gradient's norm in step {step} is `{gradient_norm}`: the learning rate may be too high, \
-         `{learning_rate:.3e}`"
-    )]
-    Gradient { step: u64, gradient_norm: f64, learning_rate: f64 },
-}
-
-impl TrainOptions {
-    /// Says what is wrong with the numbers, for a model of `shape`.
-    ///
-    /// # Errors
-    /// The first option at fault.
-    #[allow(clippy::cast_possible_truncation)]
-    pub fn check(&self, shape: &Shape) -> Result<(), TrainError> {
-        let wrong = |name, allowed: &str, found: &dyn std::fmt::Display| {
-            Err(TrainError::Option { name, allowed: allowed.to_owned(), found: found.to_string() })
-        };
-        let counts =
-            [("batch", self.batch), ("accumulate", self.accumulate), ("eval-batches", self.eval_batches)];
-        for (name, found) in counts {
-            if found == 0 {
-                return wrong(name, "at least 1", &found);
-            }
-        }
-        if self.length == 0 || self.length > shape.context {
-            let allowed = format!("from 1 to the model's context, {}", shape.context);
-            return wrong("length", &allowed, &self.length);
-        }
-        // Positions and rows are 32-bit numbers in buffers of whole numbers.
-        if self.batch.checked_mul(self.length).is_none_or(|rows| i32::try_from(rows).is_err()) {
-            return wrong("batch", "such that batch x length is below 2^31", &self.batch);
-        }
-        let tokens = (self.batch * self.length).checked_mul(self.accumulate);
-        if tokens.is_none_or(|tokens| tokens > MOST_TOKENS) {
-            let allowed = format!("such that batch x length x accumulate is at most {MOST_TOKENS}");
-            return wrong("accumulate", &allowed, &self.accumulate);
-        }
-        if self.steps == 0 {
-            return wrong("steps", "at least 1", &self.steps);
-        }
-        if self.warmup >= self.steps {
-            return wrong("warmup", &format!("below `steps`, {}", self.steps), &self.warmup);
-        }
-        let numbers =
-            [("learning-rate", self.learning_rate), ("weight-decay", self.weight_decay), ("clip", self.clip)];
-        for (name, found) in numbers {
-            // They end up as fp32, where tiny ones would be 0 and huge ones infinite.
-            let vanishes = found != 0.0 && found as f32 == 0.0;
-            if !((found as f32).is_finite() && found >= 0.0) || vanishes {
-                return wrong(name, "a number from 0 up that fp32 can hold", &found);
-            }
-        }
-        Ok(self.schedule().check()?)
-    }
-
-    /// The learning rates.
-    #[must_use]
-    pub fn schedule(&self) -> Schedule {
-        Schedule::Cosine {
-            peak: self.learning_rate,
-            warmup_steps: self.warmup,
-            total_steps: self.steps,
-            minimum_ratio: Schedule::MINIMUM_RATIO,
-        }
-    }
-
-    /// `base` with what these options say.
-    #[must_use]
-    #[allow(clippy::cast_possible_truncation)]
-    pub fn plan_options(&self, base: &PlanOptions) -> PlanOptions {
-        let mut options = base.clone();
-        options.adamw.weight_decay = self.weight_decay as f32;
-        options.clip = (self.clip > 0.0).then_some(self.clip as f32);
-        options
-    }
-}
-
 /// A model in training.
 pub struct Trainer<'a> {
     executor: &'a mut dyn Executor,
     shape: &'a Shape,
     options: TrainOptions,
-    schedule: Schedule,
     loader: Loader,
     cover: Cover,
     training: PlanId,
@@ -189,6 +62,8 @@ pub struct Trainer<'a> {
     position: Position,
     /// Steps done when the newest checkpoint was written.
     saved: u64,
+    /// The step after which the validation loss was last found to be a number.
+    evaluated: Option<u64>,
 }
 
 impl<'a> Trainer<'a> {
@@ -221,13 +96,16 @@ impl<'a> Trainer<'a> {
                 weights::load(executor, training, shape, checkpoint)?;
                 (step, tokens, position) = (progress.step, progress.tokens, progress.position);
                 random = progress.random;
+                let said = options.tokens_at(step);
+                if said != tokens {
+                    return Err(TrainError::Tokens { step, found: tokens, said });
+                }
             }
         }
         executor.run_phase(training, Phase::Prepare, MicroStep::First)?;
         Ok(Self {
             training_slots: Slots::find(executor, training)?,
             evaluation_slots: Slots::find(executor, evaluation)?,
-            schedule: options.schedule(),
             loader: Loader::start(sampler, position)?,
             executor,
             shape,
@@ -240,6 +118,7 @@ impl<'a> Trainer<'a> {
             random,
             position,
             saved: step,
+            evaluated: None,
         })
     }
 
@@ -281,7 +160,7 @@ impl<'a> Trainer<'a> {
         let batches = (0..self.options.accumulate).map(|_| self.loader.take());
         let batches = batches.collect::<Result<Vec<_>, _>>()?;
         let n_counted: usize = batches.iter().map(|batch| batch.n_counted).sum();
-        let learning_rate = self.schedule.learning_rate(self.step);
+        let learning_rate = self.options.learning_rate(self.step);
         for (index, batch) in batches.iter().enumerate() {
             let micro = if index == 0 { MicroStep::First } else { MicroStep::Later };
             self.feed(self.training, self.training_slots, batch, n_counted)?;
@@ -290,7 +169,7 @@ impl<'a> Trainer<'a> {
         }
         let loss = self.scalar(self.training_slots.loss)?;
         if !loss.is_finite() {
-            return Err(TrainError::Diverged { step: self.step + 1, loss, learning_rate });
+            return Err(self.diverged("loss", loss, &batches, n_counted));
         }
         let number = i32::try_from(self.step + 1).unwrap_or(i32::MAX);
         for (name, values) in
@@ -300,48 +179,112 @@ impl<'a> Trainer<'a> {
             self.executor.write(self.training, buffer, values)?;
         }
         // The norm comes first: a gradient that is no number must not reach the weights.
-        let norm = find(self.executor, self.training, "gradient_norm")?;
-        let update = self.executor.plan(self.training).phase(Phase::Update);
-        let steps = &self.executor.plan(self.training).steps[update.clone()];
-        let n_for_norm = steps.iter().position(|step| step.writes.iter().any(|write| write.buffer == norm));
-        let rest = update.start + n_for_norm.map_or(0, |index| index + 1);
-        self.executor.run(self.training, update.start..rest, MicroStep::First)?;
+        let (norm, norm_steps) = self.norm()?;
+        self.executor.run(self.training, norm_steps.clone(), MicroStep::First)?;
         let gradient_norm = self.scalar(norm)?;
         if !gradient_norm.is_finite() {
-            return Err(TrainError::Gradient { step: self.step + 1, gradient_norm, learning_rate });
+            return Err(self.diverged("gradient's norm", gradient_norm, &batches, n_counted));
         }
-        self.executor.run(self.training, rest..update.end, MicroStep::First)?;
+        let update = self.executor.plan(self.training).phase(Phase::Update);
+        self.executor.run(self.training, norm_steps.end..update.end, MicroStep::First)?;
         self.step += 1;
         self.position = self.loader.position();
         self.tokens += batches.iter().map(|batch| batch.tokens.len() as u64).sum::<u64>();
         Ok(StepReport { step: self.step, tokens: self.tokens, loss, gradient_norm, learning_rate })
     }
 
-    /// The mean loss over the validation cover, nats per token. It changes nothing that training depends on.
+    /// The buffer of the gradient's norm, and the steps of the update up to the one that writes it.
+    fn norm(&self) -> Result<(BufferId, Range<usize>), ExecutorError> {
+        let norm = find(self.executor, self.training, "gradient_norm")?;
+        let plan = self.executor.plan(self.training);
+        let update = plan.phase(Phase::Update);
+        let writes = |index: &usize| plan.steps[*index].writes.iter().any(|write| write.buffer == norm);
+        let end = update.clone().find(writes).map_or(update.start, |index| index + 1);
+        Ok((norm, update.start..end))
+    }
+
+    /// The error for a training step whose outcome is not finite. The weights are still those it began with.
+    fn diverged(
+        &mut self,
+        what: &'static str,
+        value: f64,
+        batches: &[Batch],
+        n_counted: usize,
+    ) -> TrainError {
+        // The update before is what may have spoilt the weights.
+        let learning_rate = self.options.learning_rate(self.step.saturating_sub(1));
+        match self.probe(batches, n_counted) {
+            Ok(fault) => {
+                let step = self.step + 1;
+                TrainError::Diverged(Box::new(Divergence { what, step, value, learning_rate, fault }))
+            }
+            Err(error) => error.into(),
+        }
+    }
+
+    fn probe(&mut self, batches: &[Batch], n_counted: usize) -> Result<Option<Fault>, ExecutorError> {
+        let (plan, norm_steps) = (self.training, self.norm()?.1);
+        let mut fault = probe::stored(self.executor, plan)?;
+        let micro_steps =
+            [Phase::Forward, Phase::Backward].map(|phase| self.executor.plan(plan).phase(phase));
+        for (index, batch) in batches.iter().enumerate() {
+            if fault.is_some() {
+                return Ok(fault);
+            }
+            self.feed(plan, self.training_slots, batch, n_counted)?;
+            for steps in micro_steps.clone() {
+                if fault.is_none() {
+                    fault = probe::rerun(self.executor, plan, steps, index)?;
+                }
+            }
+        }
+        match fault {
+            None => probe::rerun(self.executor, plan, norm_steps, 0),
+            fault => Ok(fault),
+        }
+    }
+
+    /// The mean loss over the validation cover, nats per token. It changes nothing that training depends on. `done` is
+    /// told how many of how many batches are done.
     ///
     /// # Errors
     /// When data or device fail, or the loss is no number.
-    pub fn evaluate(&mut self) -> Result<f64, TrainError> {
-        let n_targets = self.cover.n_targets();
+    pub fn evaluate(&mut self, done: &mut dyn FnMut(usize, usize)) -> Result<f64, TrainError> {
+        let n_batches = self.cover.n_batches();
         let mut loss = 0.0;
-        for index in 0..self.cover.n_batches() {
-            let batch = self.cover.read(index)?;
-            self.feed(self.evaluation, self.evaluation_slots, &batch, n_targets)?;
-            self.executor.run_phase(self.evaluation, Phase::Forward, MicroStep::First)?;
-            let read = self.executor.read(self.evaluation, self.evaluation_slots.loss)?;
-            loss += f64::from(read[0]);
+        for index in 0..n_batches {
+            loss += self.evaluate_batch(index)?;
+            done(index + 1, n_batches);
         }
-        if !loss.is_finite() {
-            let learning_rate = self.schedule.learning_rate(self.step.saturating_sub(1));
-            return Err(TrainError::Validation { step: self.step, loss, learning_rate });
-        }
+        self.evaluated = Some(self.step);
         Ok(loss)
+    }
+
+    /// What batch `index` of the cover adds to the mean loss.
+    fn evaluate_batch(&mut self, index: usize) -> Result<f64, TrainError> {
+        let (plan, slots) = (self.evaluation, self.evaluation_slots);
+        let batch = self.cover.read(index)?;
+        self.feed(plan, slots, &batch, self.cover.n_targets())?;
+        self.executor.run_phase(plan, Phase::Forward, MicroStep::First)?;
+        let loss = f64::from(self.executor.read(plan, slots.loss)?[0]);
+        if loss.is_finite() {
+            return Ok(loss);
+        }
+        let mut fault = probe::stored(self.executor, plan)?;
+        if fault.is_none() {
+            let steps = self.executor.plan(plan).phase(Phase::Forward);
+            fault = probe::rerun(self.executor, plan, steps, 0)?;
+        }
+        let learning_rate = self.options.learning_rate(self.step.saturating_sub(1));
+        let (what, step) = ("validation loss", self.step);
+        Err(TrainError::Diverged(Box::new(Divergence { what, step, value: loss, learning_rate, fault })))
     }
 
     /// Saves a checkpoint in the folder of the run. `options` is kept as it is, for whoever resumes.
     ///
     /// # Errors
-    /// When the device or the disk fails, or a weight is no number; an earlier checkpoint is left whole.
+    /// When the device or the disk fails, or the weights are of no use: one is no number or too large to be squared, or
+    /// they give no finite loss on held-out text. An earlier checkpoint is left whole.
     pub fn save(&mut self, run: &Path, options: &serde_json::Value) -> Result<PathBuf, TrainError> {
         let progress = Progress {
             program: concat!("kernwright ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -354,14 +297,30 @@ impl<'a> Trainer<'a> {
             options: options.clone(),
             executor: serde_json::Value::Null,
         };
+        if self.evaluated != Some(self.step) {
+            // Data that cannot be read is no reason to lose the weights.
+            if let Err(error @ TrainError::Diverged(_)) = self.evaluate_batch(0) {
+                return Err(error);
+            }
+        }
         let (tensors, parameters) = (weights::tensors(self.shape), self.shape.parameters());
         let (executor, plan) = (&*self.executor, self.training);
         let saved = checkpoint::save(run, &progress, &tensors, &mut |kind, name, out| {
             let parameter = parameters.iter().find(|parameter| parameter.name == name);
             let parameter = parameter.ok_or_else(|| format!("the shape has no `{name}`"))?;
             let values = weights::read(executor, plan, kind, parameter)?;
-            if !values.iter().all(|value| value.is_finite()) {
-                return Err("it holds values that are no numbers: the learning rate may be too high".into());
+            // A norm or a product squares weights; a huge one cannot be trained on.
+            let is_sound = |value: &f32| match kind {
+                Kind::Weight => (value * value).is_finite(),
+                Kind::FirstMoment | Kind::SecondMoment => value.is_finite(),
+            };
+            if let Some(index) = values.iter().position(|value| !is_sound(value)) {
+                let value = values[index];
+                return Err(format!(
+                    "element {index} must be a number whose square fp32 can hold, found `{value:e}`: \
+                     the learning rate may be too high"
+                )
+                .into());
             }
             out.copy_from_slice(&values);
             Ok(())

@@ -119,12 +119,12 @@ fn the_newest_are_kept_and_a_step_saved_again_replaces_itself() {
     let run = tempfile::tempdir().unwrap();
     for step in [5, 10, 999_999, 1_000_000] {
         write(run.path(), step);
-        prune(run.path(), 2).unwrap();
+        prune(run.path(), 2, None).unwrap();
     }
     assert_eq!(names(run.path()), ["step-1000000", "step-999999"]);
     write(run.path(), 1_000_000);
     assert_eq!(names(run.path()), ["step-1000000", "step-1000000.1", "step-999999"]);
-    prune(run.path(), 2).unwrap();
+    prune(run.path(), 2, None).unwrap();
     assert_eq!(names(run.path()), ["step-1000000.1", "step-999999"]);
     write(run.path(), 1_000_000);
     assert!(run.path().join("step-1000000.2").exists());
@@ -222,7 +222,7 @@ fn stray_files_are_in_nobodys_way() {
     assert_eq!(latest_step(run.path()), 1);
     assert_eq!(write(run.path(), 1), run.path().join("step-000001.2"));
     assert_eq!(write(run.path(), 2), run.path().join("step-000002.1"));
-    prune(run.path(), 1).unwrap();
+    prune(run.path(), 1, None).unwrap();
     assert_eq!(names(run.path()), ["step-000001.1", "step-000002", "step-000002.1"]);
     discard_after(run.path(), 0).unwrap();
     assert_eq!(names(run.path()), ["step-000001.1", "step-000002"]);
@@ -344,7 +344,7 @@ fn a_run_killed_at_any_moment_leaves_a_whole_checkpoint() {
     if let Ok(run) = std::env::var(RUN) {
         for step in 2.. {
             write(Path::new(&run), step);
-            prune(Path::new(&run), 2).unwrap();
+            prune(Path::new(&run), 2, None).unwrap();
         }
     }
     let run = tempfile::tempdir().unwrap();

@@ -43,6 +43,9 @@ pub(super) struct Arguments {
     /// Choose among the K most likely tokens only
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
+    /// Of those, choose among the fewest most likely tokens that together have probability P (nucleus sampling)
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
+    top_p: f64,
     /// Seed of the choice
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -85,7 +88,8 @@ impl Vocabulary {
 
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environment: &Environment) -> Outcome {
-    let sampling = Sampling { temperature: arguments.temperature, top_k: arguments.top_k };
+    let Arguments { temperature, top_k, top_p, .. } = *arguments;
+    let sampling = Sampling { temperature, top_k, top_p };
     sampling.check()?;
     let checkpoint = open(&arguments.checkpoint)?;
     let progress = &checkpoint.manifest.progress;

@@ -45,7 +45,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Train on text: your own, or without --data on the built-in one
-    Train(train::Arguments),
+    Train(Box<train::Arguments>),
     /// Continue a prompt with a trained model
     Generate(generate::Arguments),
     /// Show the training step as a table: ops, FLOPs, bytes, roofline time, memory

@@ -1,27 +1,29 @@
 //! `train`: flags, data and folder become a run; the run's events become a progress bar.
 
 mod bar;
+mod config;
+mod data;
+mod flags;
 mod folder;
 mod options;
+mod report;
+mod resolved;
 
-use super::generate;
 use super::shape::{Named, ShapeArguments};
 use super::{Declared, Outcome};
 use crate::environment::Environment;
 use crate::terminal;
 use bar::Bar;
 use clap::Args;
-use folder::Destination;
+use config::Config;
+use flags::Flags;
+use folder::{Destination, Resumed};
 use kernwright_model::checkpoint::{Checkpoint, check_shape};
-use kernwright_model::generator::Generator;
-use kernwright_model::random::Random;
-use kernwright_model::run::{self, Rhythm, Summary};
-use kernwright_model::sample::Sampling;
-use kernwright_model::split::Split;
+use kernwright_model::run::{self, Rhythm};
 use kernwright_model::trainer::Trainer;
+use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::dtype::Dtype;
-use kernwright_plan::shape::{Shape, parse_text};
-use kernwright_plan::{Options as PlanOptions, train_step};
+use kernwright_plan::shape::parse_text;
 use kernwright_runtime::Cpu;
 use options::Settings;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -32,7 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Flags of `train`. A flag left out takes its value from the resumed checkpoint, else its default.
+/// Flags of `train`. A flag left out takes its value from --config, else from the resumed checkpoint, else its default.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,14 +43,30 @@ Examples:
   kernwright train --data tokens.bin --preset gpt2-124m
                                                     u16 tokens as nanoGPT and llm.c write them
   kernwright train --resume runs/tiny --steps 4000  go on, for longer
+  kernwright train --config runs/tiny/config.toml   the same run again, to the bit
+
+A flag wins over --config, the file over the resumed checkpoint, that over the default. In the file the keys are the
+flags' names with _ for -, as in `learning_rate = 1e-3`, and paths count from the folder of the file. Flags about one
+call (--out, --resume, --stop-after, --threads) are no keys. Every run writes its own as config.toml.
+
+A resumed run may have another --batch or --accumulate: it goes on with the next token, and unless told otherwise its
+warm-up and its end stay at the tokens where they were, so that its steps are counted anew. --length and --seed cut and
+order the data and stay. A run with --schedule wsd is prolonged by --steps from before its decay; the checkpoint there
+is kept, and --resume RUN/step-NNNNNN --out NEW begins a new run from it.
 
 Ctrl-C finishes the step, saves and says how to go on; a second one ends at once. A run keeps its last two
-checkpoints, metrics.jsonl (a line per step; losses in nats per token) and loss.svg.")]
+checkpoints, config.toml, metrics.jsonl (a line per step; losses in nats per token) and loss.svg.")]
 pub(super) struct Arguments {
     #[command(flatten)]
     shape: ShapeArguments,
     #[command(flatten)]
-    settings: options::Flags,
+    flags: Flags,
+    /// Take flags left out from this TOML file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Stop and save after N steps of this call; the schedule stays that of --steps
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    stop_after: Option<u64>,
     /// Folder of the run; it must be new [default: runs/<model>, then runs/<model>-2, ...]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -65,63 +83,86 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     if cfg!(debug_assertions) {
         terminal::note("note: this is a debug build, up to a hundred times slower than one with --release");
     }
-    if let (Some(Some(run)), Some(out)) = (&arguments.resume, &arguments.out) {
+    let mut config = arguments.config.as_deref().map(Config::read).transpose()?;
+    let (shape, flags) = match &mut config {
+        Some(config) => {
+            let shape = if arguments.shape.is_given() { &arguments.shape } else { &config.shape };
+            let (shape, file) = (shape.clone(), config.flags.clone());
+            (shape, arguments.flags.clone().over(file, |key| config.overridden(key)))
+        }
+        None => (arguments.shape.clone(), arguments.flags.clone()),
+    };
+    let (resumed, checkpoint) = go_on(arguments)?.unzip();
+    let checkpoint = checkpoint.as_ref();
+    let model = choose_shape(&shape, declared, checkpoint)?;
+    let mut settings = Settings::resolve(&flags, &model, checkpoint)?;
+    settings.shape = shape.shape.or(settings.shape);
+    settings.train.check(&model.shape).map_err(|error| match &config {
+        Some(config) => config.locate(error),
+        None => error.into(),
+    })?;
+    let in_place = matches!(resumed, Some(Resumed::Run(_)));
+    check_begin(&settings, checkpoint, arguments.out.as_deref().filter(|_| !in_place))?;
+    let split = settings.open_data(&model.shape)?;
+
+    let plan_options = PlanOptions { precision: Some(Dtype::Fp32), ..PlanOptions::default() };
+    let mut executor = Cpu::new(arguments.threads.map(usize::from))?;
+    report::describe(&model, &settings, &plan_options, checkpoint)?;
+    let mut trainer =
+        Trainer::new(&mut executor, &model.shape, settings.train.clone(), &plan_options, &split, checkpoint)?;
+    let bigram = run::bigram_loss(&trainer, &split)?;
+    terminal::line(&format!("bigram baseline: {bigram:.4} nats per token, on what validation measures"))?;
+    let destination = match resumed {
+        Some(Resumed::Run(destination)) => destination,
+        Some(Resumed::Branch(record)) => {
+            let destination = Destination::create(arguments.out.as_deref(), &model.name)?;
+            destination.take_record(&record)?;
+            destination
+        }
+        None => Destination::create(arguments.out.as_deref(), &model.name)?,
+    };
+    resolved::write(&destination.folder, &settings, &model)?;
+    let rhythm = Rhythm {
+        eval_every: settings.eval_every,
+        save_every: settings.save_every,
+        stop_after: arguments.stop_after,
+        n_kept: 2,
+    };
+    let options = serde_json::to_value(&settings)?;
+    // Until here a signal simply ends the program: there is nothing to save.
+    let stop = watch_signals()?;
+    let mut bar = Bar::new(trainer.step_number(), settings.train.steps, &stop, environment);
+    let outcome =
+        run::run(&mut trainer, &destination.folder, rhythm, &options, &model.name, Some(bigram), &mut bar);
+    bar.finish();
+    let summary = outcome.inspect_err(|error| destination.say_what_is_left(error.is_divergence()))?;
+    if !summary.stopped && settings.data.is_bytes {
+        let seed = settings.train.seed;
+        if let Err(error) = report::sample(&mut trainer, &model.shape, &plan_options, &split, seed, &stop) {
+            terminal::note(&format!("no sample: {error}"));
+        }
+    }
+    report::report(&summary, bigram, &destination.folder)?;
+    Ok(match stop.load(Ordering::Relaxed) {
+        0 => ExitCode::SUCCESS,
+        signal => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+    })
+}
+
+/// What to go on from, where that was asked for.
+fn go_on(arguments: &Arguments) -> Result<Option<(Resumed, Checkpoint)>, Box<dyn Error>> {
+    let Some(run) = &arguments.resume else { return Ok(None) };
+    if let (Some(run), Some(out)) = (run, &arguments.out) {
+        if folder::is_checkpoint(run) {
+            return folder::branch(run).map(Some);
+        }
         let (run, out) = (run.display(), out.display());
         return Err(format!(
             "a resumed run stays in its folder: give --resume {run} or --out {out}, not both"
         )
         .into());
     }
-    let (resumed, checkpoint) = match &arguments.resume {
-        Some(run) => {
-            let (destination, checkpoint) = folder::resumed(run.as_deref().or(arguments.out.as_deref()))?;
-            (Some(destination), Some(checkpoint))
-        }
-        None => (None, None),
-    };
-    let checkpoint = checkpoint.as_ref();
-    let model = choose_shape(&arguments.shape, declared, checkpoint)?;
-    let mut settings = Settings::resolve(&arguments.settings, &model, checkpoint)?;
-    settings.train.check(&model.shape)?;
-    check_begin(&settings, checkpoint, arguments)?;
-    let split = settings.open_data(&model.shape)?;
-
-    let plan_options = PlanOptions { precision: Some(Dtype::Fp32), ..PlanOptions::default() };
-    let mut executor = Cpu::new(arguments.threads.map(usize::from))?;
-    describe(&model, &settings, &plan_options, checkpoint)?;
-    let mut trainer =
-        Trainer::new(&mut executor, &model.shape, settings.train.clone(), &plan_options, &split, checkpoint)?;
-    let bigram = run::bigram_loss(&trainer, &split)?;
-    terminal::line(&format!("bigram baseline: {bigram:.4} nats per token, on what validation measures"))?;
-    let destination = match resumed {
-        Some(destination) => destination,
-        None => Destination::create(arguments.out.as_deref(), &model.name)?,
-    };
-    let rhythm = Rhythm {
-        eval_every: settings.eval_every,
-        save_every: settings.save_every,
-        stop_after: arguments.settings.stop_after,
-        n_kept: 2,
-    };
-    let options = serde_json::to_value(&settings)?;
-    // Until here a signal simply ends the program: there is nothing to save.
-    let stop = watch_signals()?;
-    let mut bar = Bar::new(trainer.step_number(), settings.train.steps, &stop, environment.no_color);
-    let outcome =
-        run::run(&mut trainer, &destination.folder, rhythm, &options, &model.name, Some(bigram), &mut bar);
-    bar.finish();
-    let summary = outcome.inspect_err(|error| destination.say_what_is_left(error.is_divergence()))?;
-    if !summary.stopped && settings.data.is_bytes {
-        let sampled = sample(&mut trainer, &model.shape, &plan_options, &split, settings.train.seed, &stop);
-        if let Err(error) = sampled {
-            terminal::note(&format!("no sample: {error}"));
-        }
-    }
-    report(&summary, bigram, &destination.folder)?;
-    Ok(match stop.load(Ordering::Relaxed) {
-        0 => ExitCode::SUCCESS,
-        signal => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
-    })
+    folder::resumed(run.as_deref().or(arguments.out.as_deref())).map(Some)
 }
 
 /// The number of the signal that arrived, 0 before. A second one ends the program at once.
@@ -159,111 +200,16 @@ fn choose_shape(
     Ok(Named { name: name.unwrap_or("model").to_owned(), shape: parse_text(text)? })
 }
 
-/// What would fail only after the data was read.
+/// What would fail only after the data was read. `new` is the folder to be made, where it has a name.
 fn check_begin(
     settings: &Settings,
     checkpoint: Option<&Checkpoint>,
-    arguments: &Arguments,
+    new: Option<&Path>,
 ) -> Result<(), Box<dyn Error>> {
     let done = checkpoint.map_or(0, |checkpoint| checkpoint.manifest.progress.step);
     if done >= settings.train.steps {
         let message = format!("the run has done its `{done}` steps: give `--steps` above that to go on");
         return Err(message.into());
     }
-    match (&arguments.out, checkpoint) {
-        (Some(out), None) => folder::check_new(out),
-        _ => Ok(()),
-    }
-}
-
-/// Says what is about to happen.
-fn describe(
-    model: &Named,
-    settings: &Settings,
-    plan_options: &PlanOptions,
-    checkpoint: Option<&Checkpoint>,
-) -> Result<(), Box<dyn Error>> {
-    let train = &settings.train;
-    let parameters = model.shape.n_parameters() as f64 / 1e6;
-    let plan = train_step(&model.shape, plan_options, train.batch, train.length);
-    let mib = plan.arena_bytes as f64 / f64::from(1 << 20);
-    terminal::line(&format!("model: {} ({parameters:.2}M parameters)", model.name))?;
-    if model.shape.precision != Dtype::Fp32 {
-        let precision = model.shape.precision.name();
-        terminal::line(&format!("device: CPU, in fp32 (the shape says {precision}); {mib:.0} MiB planned"))?;
-    } else {
-        terminal::line(&format!("device: CPU, in fp32; {mib:.0} MiB planned"))?;
-    }
-    terminal::line(&format!("data: {}, the last tenth held out for validation", settings.data))?;
-    let tokens = train.batch * train.length * train.accumulate;
-    terminal::line(&format!(
-        "steps: {} of {tokens} tokens ({} x {} x {})",
-        train.steps, train.batch, train.length, train.accumulate
-    ))?;
-    if let Some(checkpoint) = checkpoint {
-        let step = checkpoint.manifest.progress.step;
-        terminal::line(&format!("resuming after step {step} from {}", checkpoint.folder.display()))?;
-    }
-    Ok(())
-}
-
-/// Continues the first words of the held-out part.
-fn sample(
-    trainer: &mut Trainer<'_>,
-    shape: &Shape,
-    plan_options: &PlanOptions,
-    split: &Split,
-    seed: u64,
-    stop: &AtomicUsize,
-) -> Result<(), Box<dyn Error>> {
-    if !shape.attention.causal {
-        return Ok(());
-    }
-    let mut tokens = vec![0; split.validation.len().min(128)];
-    split.validation.fill(0..tokens.len(), &mut tokens)?;
-    let sampling = Sampling { temperature: 0.8, top_k: Some(40) };
-    let mut random = Random::stream(seed, "sample");
-    // From the last line end on, so that the sample begins with a line.
-    if let Some(end) = tokens.iter().rposition(|token| *token == i32::from(b'\n')) {
-        tokens.truncate(end + 1);
-    }
-    let n_given = tokens.len();
-    let mut generator = Generator::new(shape, plan_options)?;
-    generator.look_back(trainer.options().length);
-    generator.generate(trainer.executor(), &mut tokens, 256, sampling, &mut random, &mut |_| {
-        stop.load(Ordering::Relaxed) == 0
-    })?;
-    let (given, made) = tokens.split_at(n_given);
-    let text = |tokens: &[i32]| {
-        let text = String::from_utf8_lossy(&generate::bytes(tokens)).into_owned();
-        text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}")
-    };
-    let (given, made) = (text(given), text(made));
-    terminal::line(&format!("\n--- held-out text, then (>>>) the model's own ---\n{given}>>>{made}\n---\n"))?;
-    Ok(())
-}
-
-fn report(summary: &Summary, bigram: f64, folder: &Path) -> Result<(), Box<dyn Error>> {
-    let number = |value: Option<f64>| value.map_or("n/a".to_owned(), |value| format!("{value:.4}"));
-    let speed = summary.tokens_per_second;
-    if summary.stopped {
-        terminal::line(&format!("stopped after step {}: {speed:.0} tokens/s", summary.step))?;
-    } else {
-        let (loss, validation) = (number(summary.loss), number(summary.validation_loss));
-        terminal::line(&format!(
-            "step {}: loss {loss}, validation {validation} (bigram {bigram:.4}), {speed:.0} tokens/s",
-            summary.step
-        ))?;
-    }
-    if let Some(checkpoint) = &summary.checkpoint {
-        terminal::line(&format!("checkpoint: {}", checkpoint.display()))?;
-    }
-    terminal::line(&format!("record: {}", folder.join("metrics.jsonl").display()))?;
-    terminal::line(&format!("picture: {}", folder.join("loss.svg").display()))?;
-    let (program, folder) = (super::program(), folder.display());
-    terminal::line(&match summary.stopped {
-        true => format!("go on with: {program} train --resume {folder}"),
-        false => format!("try it with: {program} generate --checkpoint {folder} --prompt \"The \""),
-    })?;
-    Ok(())
+    new.map_or(Ok(()), folder::check_new)
 }

@@ -110,6 +110,21 @@ pub trait Executor {
     /// When a device fails.
     fn read(&self, plan: PlanId, buffer: BufferId) -> Result<Vec<f32>, ExecutorError>;
 
+    /// The first element of a buffer of floats that is not finite: its place, row-major, and its value. As
+    /// [`Executor::read`], it is sure of persistent buffers and those of the step that ran last; an executor whose
+    /// memory is far away may look for it there.
+    ///
+    /// # Errors
+    /// When a device fails.
+    fn first_not_finite(
+        &self,
+        plan: PlanId,
+        buffer: BufferId,
+    ) -> Result<Option<(usize, f32)>, ExecutorError> {
+        let values = self.read(plan, buffer)?;
+        Ok(values.into_iter().enumerate().find(|(_, value)| !value.is_finite()))
+    }
+
     /// Runs some steps, in order.
     ///
     /// # Errors

@@ -48,11 +48,13 @@ pub fn latest(run: &Path) -> Result<Option<Latest>, CheckpointError> {
     Err(CheckpointError::AllDamaged { n, run: run.display().to_string(), newest })
 }
 
-/// Removes all checkpoints in `run` but those of the `n_kept` highest steps, and of each step all but the newest.
-pub fn prune(run: &Path, n_kept: usize) -> Result<(), CheckpointError> {
+/// Removes all checkpoints in `run` but those of the `n_kept` highest steps and of the step `also`, and of each step all
+/// but the newest.
+pub fn prune(run: &Path, n_kept: usize, also: Option<u64>) -> Result<(), CheckpointError> {
     let mut kept: Vec<u64> = Vec::new();
     for named in list(run)?.into_iter().rev() {
-        if kept.len() < n_kept && !kept.contains(&named.step) {
+        let is_wanted = kept.len() < n_kept || also == Some(named.step);
+        if is_wanted && !kept.contains(&named.step) {
             kept.push(named.step);
         } else {
             remove(run, &named)?;

@@ -1,10 +1,10 @@
 //! What is done to a curve before it is drawn: smoothing, thinning, cutting where it has no value.
 //!
-//! In: points by rising step, whose losses need not be numbers. Out: points, and the range of losses to show.
+//! In: points by rising tokens, whose losses need not be numbers. Out: points, and the range of losses to show.
 
 use std::ops::Range;
 
-/// A step and a loss.
+/// A number of tokens and a loss.
 pub(super) type Point = (f64, f64);
 
 /// About as many points of a curve as are drawn.

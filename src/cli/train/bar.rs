@@ -1,5 +1,6 @@
 //! What a user sees of a run: a bar on a terminal, a few lines elsewhere.
 
+use crate::environment::Environment;
 use crate::terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kernwright_model::run::Observer;
@@ -8,35 +9,47 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-/// Lines that a run prints where there is no terminal, beside validations.
-const LINES: u64 = 10;
+/// Where there is no terminal, a run prints a line per validation, and one when it has been silent for so long.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// The observer of a run.
 pub(super) struct Bar {
     bar: ProgressBar,
     steps: u64,
+    loss: Option<f64>,
     validation: Option<f64>,
     stop: Arc<AtomicUsize>,
     is_terminal: bool,
+    spoke: Instant,
 }
 
 impl Bar {
     /// A bar that stands at `done` of `steps`.
-    pub(super) fn new(done: u64, steps: u64, stop: &Arc<AtomicUsize>, no_color: bool) -> Self {
-        let is_terminal = std::io::stderr().is_terminal();
+    pub(super) fn new(done: u64, steps: u64, stop: &Arc<AtomicUsize>, environment: &Environment) -> Self {
+        let is_terminal = std::io::stderr().is_terminal() && !environment.dumb_terminal;
         let bar = match is_terminal {
             true => ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr()),
             false => ProgressBar::hidden(),
         };
-        let colour = if no_color { "" } else { ".cyan/dim" };
-        let template = format!("{{bar:12{colour}}} {{pos}}/{{len}} {{msg}}, {{eta}} left");
+        // Cyan by hand: the library has its own view of NO_COLOR.
+        let (on, off) = if environment.no_color { ("", "") } else { ("\u{1b}[36m", "\u{1b}[0m") };
+        let template = format!("{on}{{bar:12}}{off} {{pos}}/{{len}} {{msg}}, {{eta}} left");
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.set_position(done);
         bar.reset_eta();
-        Self { bar, steps, validation: None, stop: Arc::clone(stop), is_terminal }
+        Self {
+            bar,
+            steps,
+            loss: None,
+            validation: None,
+            stop: Arc::clone(stop),
+            is_terminal,
+            spoke: Instant::now(),
+        }
     }
 
     /// Takes the bar away.
@@ -44,25 +57,35 @@ impl Bar {
         self.bar.finish_and_clear();
     }
 
-    fn say(&self, text: &str) {
+    fn say(&mut self, text: &str) {
         self.bar.suspend(|| terminal::note(text));
+        self.spoke = Instant::now();
     }
 }
 
 impl Observer for Bar {
     fn step(&mut self, report: &StepReport, tokens_per_second: f64) {
+        self.loss = Some(report.loss);
         let validation = self.validation.map_or(String::new(), |loss| format!(" val {loss:.3}"));
         let text = format!("loss {:.3}{validation}, {tokens_per_second:.0} tokens/s", report.loss);
-        if !self.is_terminal && report.step.is_multiple_of((self.steps / LINES).max(1)) {
+        if !self.is_terminal && self.spoke.elapsed() >= SILENCE {
             self.say(&format!("step {}/{}: {text}", report.step, self.steps));
         }
         self.bar.set_message(text);
         self.bar.set_position(report.step);
     }
 
+    fn validating(&mut self, done: usize, of: usize) {
+        if !self.is_terminal && self.spoke.elapsed() >= SILENCE {
+            self.say(&format!("validating: {done} of {of} batches"));
+        }
+        self.bar.set_message(format!("validating, {done} of {of} batches"));
+    }
+
     fn validated(&mut self, step: u64, loss: f64) {
         self.validation = Some(loss);
-        self.say(&format!("step {step}: validation {loss:.4}"));
+        let training = self.loss.map_or(String::new(), |loss| format!("loss {loss:.4}, "));
+        self.say(&format!("step {step}/{}: {training}validation {loss:.4}", self.steps));
     }
 
     fn saved(&mut self, folder: &Path) {

@@ -1,5 +1,6 @@
 //! The folder of a run: a new one is never an old one.
 
+use super::resolved;
 use crate::terminal;
 use kernwright_model::checkpoint::{self, Checkpoint};
 use std::error::Error;
@@ -64,6 +65,17 @@ impl Destination {
         Err("no free name for the run".into())
     }
 
+    /// Copies the record of the run that this one branches off from; it is cut at the checkpoint's step later.
+    pub(super) fn take_record(&self, record: &Path) -> Result<(), Box<dyn Error>> {
+        let to = self.folder.join("metrics.jsonl");
+        match fs::copy(record, &to) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(format!("cannot copy `{}` to `{}`: {error}", record.display(), to.display()).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// After a failure: is there anything to go on from?
     pub(super) fn say_what_is_left(&self, diverged: bool) {
         if let Ok(Some(latest)) = checkpoint::latest(&self.folder) {
@@ -87,7 +99,8 @@ pub(super) fn check_new(folder: &Path) -> Result<(), Box<dyn Error>> {
         Err(error) => return Err(format!("`{shown}` cannot be the folder of a run: {error}").into()),
     };
     let is_ours = |name: &str| {
-        ["metrics.jsonl", LOCK].contains(&name) || (name.starts_with(".step-") && name.ends_with(".tmp"))
+        let is_temporary = [".step-", ".config.toml.", ".metrics.jsonl."].iter().any(|start| name.starts_with(start));
+        ["metrics.jsonl", LOCK, resolved::FILE].contains(&name) || (is_temporary && name.ends_with(".tmp"))
     };
     let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
     if names.into_iter().all(|name| name.to_str().is_some_and(is_ours)) {
@@ -96,18 +109,41 @@ pub(super) fn check_new(folder: &Path) -> Result<(), Box<dyn Error>> {
     Err(format!("`{shown}` exists: give another --out, or go on with --resume {shown}").into())
 }
 
+/// What a resumed run goes on from.
+pub(super) enum Resumed {
+    /// The newest checkpoint of a run, in its folder.
+    Run(Destination),
+    /// A checkpoint, to go on from in a new folder; here is the record of its run.
+    Branch(PathBuf),
+}
+
+/// The checkpoint in `folder`, to branch off from: its run stays as it is.
+pub(super) fn branch(folder: &Path) -> Result<(Resumed, Checkpoint), Box<dyn Error>> {
+    let checkpoint = Checkpoint::open(folder)?;
+    checkpoint.verify()?;
+    let run = folder.canonicalize()?.parent().map(Path::to_owned).unwrap_or_default();
+    Ok((Resumed::Branch(run.join("metrics.jsonl")), checkpoint))
+}
+
+/// Is it the folder of one checkpoint, rather than of a run?
+pub(super) fn is_checkpoint(folder: &Path) -> bool {
+    folder.join("checkpoint.json").exists()
+}
+
 /// The run to go on with and its newest whole checkpoint: in `run`, or in the newest folder below `runs`. The folder is
 /// taken first: nobody else can add to the run between the reading of its checkpoint and the going on.
-pub(super) fn resumed(run: Option<&Path>) -> Result<(Destination, Checkpoint), Box<dyn Error>> {
+pub(super) fn resumed(run: Option<&Path>) -> Result<(Resumed, Checkpoint), Box<dyn Error>> {
     let folder = match run {
         Some(folder) => folder.to_owned(),
         None => newest().ok_or("there is no run to resume: `runs` has none, and --resume names none")?,
     };
     // The folder of one checkpoint stands for its run only when it is the newest there.
-    if folder.join("checkpoint.json").exists() {
-        let parent = folder.parent().unwrap_or(Path::new("."));
-        let shown = parent.display();
-        return Err(format!("`{}` is a checkpoint: give its run, --resume {shown}", folder.display()).into());
+    if is_checkpoint(&folder) {
+        let (run, folder) = (folder.parent().unwrap_or(Path::new(".")).display(), folder.display());
+        return Err(format!(
+            "`{folder}` is a checkpoint: give its run, --resume {run}, or --out DIR for a new run that begins there"
+        )
+        .into());
     }
     let nothing = format!("there is no checkpoint in `{}` to resume from", folder.display());
     if !folder.is_dir() {
@@ -118,7 +154,7 @@ pub(super) fn resumed(run: Option<&Path>) -> Result<(Destination, Checkpoint), B
     for damaged in &latest.damaged {
         terminal::note(&format!("passed over a damaged checkpoint: {damaged}"));
     }
-    Ok((destination, latest.checkpoint))
+    Ok((Resumed::Run(destination), latest.checkpoint))
 }
 
 fn newest() -> Option<PathBuf> {

@@ -1,0 +1,112 @@
+//! What `train` says on standard output: what is about to happen, a sample, and how it ended.
+
+use super::options::Settings;
+use crate::cli::generate;
+use crate::cli::shape::Named;
+use crate::terminal;
+use kernwright_model::checkpoint::Checkpoint;
+use kernwright_model::generator::Generator;
+use kernwright_model::random::Random;
+use kernwright_model::run::Summary;
+use kernwright_model::sample::Sampling;
+use kernwright_model::split::Split;
+use kernwright_model::trainer::Trainer;
+use kernwright_plan::dtype::Dtype;
+use kernwright_plan::shape::Shape;
+use kernwright_plan::{Options as PlanOptions, train_step};
+use std::error::Error;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Says what is about to happen.
+pub(super) fn describe(
+    model: &Named,
+    settings: &Settings,
+    plan_options: &PlanOptions,
+    checkpoint: Option<&Checkpoint>,
+) -> Result<(), Box<dyn Error>> {
+    let train = &settings.train;
+    let parameters = model.shape.n_parameters() as f64 / 1e6;
+    let plan = train_step(&model.shape, plan_options, train.batch, train.length);
+    let mib = plan.arena_bytes as f64 / f64::from(1 << 20);
+    terminal::line(&format!("model: {} ({parameters:.2}M parameters)", model.name))?;
+    if model.shape.precision != Dtype::Fp32 {
+        let precision = model.shape.precision.name();
+        terminal::line(&format!("device: CPU, in fp32 (the shape says {precision}); {mib:.0} MiB planned"))?;
+    } else {
+        terminal::line(&format!("device: CPU, in fp32; {mib:.0} MiB planned"))?;
+    }
+    terminal::line(&format!("data: {}, the last tenth held out for validation", settings.data))?;
+    let tokens = train.batch * train.length * train.accumulate;
+    terminal::line(&format!(
+        "steps: {} of {tokens} tokens ({} x {} x {})",
+        train.steps, train.batch, train.length, train.accumulate
+    ))?;
+    if let Some(checkpoint) = checkpoint {
+        let step = checkpoint.manifest.progress.step;
+        terminal::line(&format!("resuming after step {step} from {}", checkpoint.folder.display()))?;
+    }
+    Ok(())
+}
+
+/// Continues the first words of the held-out part.
+pub(super) fn sample(
+    trainer: &mut Trainer<'_>,
+    shape: &Shape,
+    plan_options: &PlanOptions,
+    split: &Split,
+    seed: u64,
+    stop: &AtomicUsize,
+) -> Result<(), Box<dyn Error>> {
+    if !shape.attention.causal {
+        return Ok(());
+    }
+    let mut tokens = vec![0; split.validation.len().min(128)];
+    split.validation.fill(0..tokens.len(), &mut tokens)?;
+    let sampling = Sampling { temperature: 0.8, top_k: Some(40), top_p: 1.0 };
+    let mut random = Random::stream(seed, "sample");
+    // From the last line end on, so that the sample begins with a line.
+    if let Some(end) = tokens.iter().rposition(|token| *token == i32::from(b'\n')) {
+        tokens.truncate(end + 1);
+    }
+    let n_given = tokens.len();
+    let mut generator = Generator::new(shape, plan_options)?;
+    generator.look_back(trainer.options().length);
+    generator.generate(trainer.executor(), &mut tokens, 256, sampling, &mut random, &mut |_| {
+        stop.load(Ordering::Relaxed) == 0
+    })?;
+    let (given, made) = tokens.split_at(n_given);
+    let text = |tokens: &[i32]| {
+        let text = String::from_utf8_lossy(&generate::bytes(tokens)).into_owned();
+        text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}")
+    };
+    let (given, made) = (text(given), text(made));
+    terminal::line(&format!("\n--- held-out text, then (>>>) the model's own ---\n{given}>>>{made}\n---\n"))?;
+    Ok(())
+}
+
+/// Says how it ended.
+pub(super) fn report(summary: &Summary, bigram: f64, folder: &Path) -> Result<(), Box<dyn Error>> {
+    let number = |value: Option<f64>| value.map_or("n/a".to_owned(), |value| format!("{value:.4}"));
+    let speed = summary.tokens_per_second;
+    if summary.stopped {
+        terminal::line(&format!("stopped after step {}: {speed:.0} tokens/s", summary.step))?;
+    } else {
+        let (loss, validation) = (number(summary.loss), number(summary.validation_loss));
+        terminal::line(&format!(
+            "step {}: loss {loss}, validation {validation} (bigram {bigram:.4}), {speed:.0} tokens/s",
+            summary.step
+        ))?;
+    }
+    if let Some(checkpoint) = &summary.checkpoint {
+        terminal::line(&format!("checkpoint: {}", checkpoint.display()))?;
+    }
+    terminal::line(&format!("record: {}", folder.join("metrics.jsonl").display()))?;
+    terminal::line(&format!("picture: {}", folder.join("loss.svg").display()))?;
+    let (program, folder) = (crate::cli::program(), folder.display());
+    terminal::line(&match summary.stopped {
+        true => format!("go on with: {program} train --resume {folder}"),
+        false => format!("try it with: {program} generate --checkpoint {folder} --prompt \"The \""),
+    })?;
+    Ok(())
+}

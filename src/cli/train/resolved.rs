@@ -1,0 +1,159 @@
+//! `config.toml` in the folder of a run: what it does, resolved, as a file that `--config` takes.
+
+use super::config::keys;
+use super::options::Settings;
+use crate::cli::shape::Named;
+use kernwright_model::atomic_file::write_atomically;
+use kernwright_plan::shape::presets;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// The name of the file.
+pub(super) const FILE: &str = "config.toml";
+
+/// Writes the file into the folder of a run.
+pub(super) fn write(folder: &Path, settings: &Settings, model: &Named) -> Result<(), Box<dyn Error>> {
+    let path = folder.join(FILE);
+    let text = text(settings, model);
+    write_atomically(&path, |file| file.write_all(text.as_bytes()))
+        .map_err(|error| format!("cannot write `{}`: {error}", path.display()).into())
+}
+
+fn text(settings: &Settings, model: &Named) -> String {
+    let mut text = String::from(
+        "# What this run does, with every default spelt out: `train --config` of this file does the same again.\n\
+         # A flag wins over the file. Paths count from the folder of the file.\n",
+    );
+    if !settings.train.history.is_empty() {
+        text.push_str(
+            "# The run has changed its batch on the way, which a new run by this file does not do again.\n",
+        );
+    }
+    for arg in keys().get_arguments() {
+        let Some(name) = arg.get_long() else { continue };
+        let key = name.replace('-', "_");
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let help = help.split(" [default").next().unwrap_or_default();
+        match value(&key, settings, model) {
+            Some(value) => {
+                let _ = write!(text, "\n# {help}\n{key} = {value}\n");
+            }
+            None => {
+                let why = absent(&key, settings, model);
+                let _ = write!(text, "\n# {help}\n# {key}: {why}\n");
+            }
+        }
+    }
+    text
+}
+
+/// The value of a key as TOML; none where it has none.
+fn value(key: &str, settings: &Settings, model: &Named) -> Option<String> {
+    let train = &settings.train;
+    let is_preset =
+        presets::find(&model.name).is_some_and(|preset| preset.shape().text() == model.shape.text());
+    Some(match key {
+        "shape" => quoted(std::path::absolute(settings.shape.as_deref()?).ok()?.to_str()?),
+        "preset" if is_preset && settings.shape.is_none() => quoted(&model.name),
+        "data" => {
+            let path = settings.data.path.as_deref()?;
+            quoted(std::path::absolute(path).ok()?.to_str()?)
+        }
+        "steps" => train.steps.to_string(),
+        "batch" => train.batch.to_string(),
+        "length" => train.length.to_string(),
+        "accumulate" => train.accumulate.to_string(),
+        "learning_rate" => number(train.learning_rate),
+        "warmup" => train.warmup.to_string(),
+        "schedule" => quoted(train.schedule.name()),
+        "final_rate" => number(train.final_rate),
+        "decay_fraction" => number(train.decay_fraction),
+        "weight_decay" => number(train.weight_decay),
+        "clip" => number(train.clip),
+        "seed" => train.seed.to_string(),
+        "eval_every" => settings.eval_every.to_string(),
+        "eval_batches" => train.eval_batches.to_string(),
+        "save_every" => settings.save_every.to_string(),
+        _ => return None,
+    })
+}
+
+/// Why a key has no value.
+fn absent(key: &str, settings: &Settings, model: &Named) -> String {
+    match (key, &settings.data.path) {
+        ("shape", _) => "none".to_owned(),
+        ("data", None) => "the built-in text".to_owned(),
+        ("data", Some(path)) => format!("{} cannot be written as text: give --data", path.display()),
+        _ => format!("the model is {}", model.name),
+    }
+}
+
+/// A number that TOML reads back to the same bits.
+fn number(value: f64) -> String {
+    format!("{value:?}")
+}
+
+/// Text in quotes, as TOML escapes it.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::train::config::Config;
+    use crate::cli::train::data::Data;
+    use crate::cli::train::flags::Flags;
+
+    fn tiny() -> Named {
+        let preset = presets::find("tiny").unwrap();
+        Named { name: "tiny".to_owned(), shape: preset.shape() }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = Flags {
+            data: Some("/a \"b\"\\c\n\u{1}ü.txt".into()),
+            steps: Some(1 << 40),
+            batch: Some(3),
+            length: Some(17),
+            accumulate: Some(5),
+            learning_rate: Some(0.1 + 0.2),
+            warmup: Some(11),
+            schedule: Some(kernwright_model::schedule::Form::Wsd),
+            final_rate: Some(1e-7),
+            decay_fraction: Some(0.3),
+            weight_decay: Some(0.0),
+            clip: Some(1e30),
+            seed: Some(u64::MAX),
+            eval_every: Some(0),
+            eval_batches: Some(9),
+            save_every: Some(8),
+        };
+        let settings = Settings::resolve(&flags, &tiny(), None).unwrap();
+        write(folder.path(), &settings, &tiny()).unwrap();
+        let read = Config::read(&folder.path().join(FILE)).unwrap();
+        assert_eq!((read.flags, read.shape.preset.as_deref()), (flags, Some("tiny")));
+    }
+
+    #[test]
+    fn every_key_is_there_with_its_comment() {
+        let settings = Settings::resolve(&Flags::default(), &tiny(), None).unwrap();
+        let all = text(&settings, &tiny());
+        for arg in keys().get_arguments() {
+            let key = arg.get_long().unwrap().replace('-', "_");
+            let line = all.lines().position(|line| line.starts_with(&format!("{key} = ")));
+            // The built-in text has no path, and a preset no file.
+            let absent = ["# data: the built-in text", "# shape: none"];
+            let line = line.or_else(|| all.lines().position(|line| absent.contains(&line)));
+            let line = line.unwrap_or_else(|| panic!("{key} is not in {all}"));
+            assert!(all.lines().nth(line - 1).unwrap().starts_with("# "), "{key}");
+        }
+        let other = Named { name: "Brain".to_owned(), ..tiny() };
+        assert!(text(&settings, &other).contains("# preset: the model is Brain"));
+        let data = Data::unopened(Some("a.txt".into()));
+        assert!(text(&Settings { data, ..settings }, &tiny()).contains("data = \"/"));
+    }
+}
