@@ -146,6 +146,26 @@ fn a_bad_file_is_one_line_with_its_place_and_writes_nothing() {
 }
 
 #[test]
+fn z_loss_pulls_the_logits_towards_a_sum_of_one_and_validation_leaves_it_out() {
+    let program = Program::new();
+    let flags = format!("train {SMALL} --steps 4 --learning-rate 1e-9");
+    program.ok(&format!("{flags} --out without"));
+    program.ok(&format!("{flags} --z-loss 0.5 --out with"));
+    let [without, with] = ["without", "with"].map(|run| numbers(&program, run, "loss")[0]);
+    // New weights give logits near zero, whose log-sum-exp is ln 256.
+    let square = 0.5 * 256_f64.ln().powi(2);
+    assert!((with - without - square).abs() < 0.05 * square, "{without} and {with}, expected {square} more");
+    let validation = |run: &str| {
+        let text = String::from_utf8(program.bytes(&format!("{run}/metrics.jsonl"))).expect("JSON is text");
+        let last = text.lines().last().and_then(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        last.expect("a record")["validation_loss"].as_f64().expect("a validation")
+    };
+    assert!((validation("with") - validation("without")).abs() < 1e-3);
+    let error = program.fails("train --z-loss -1 --out x", 1);
+    assert!(error.contains("`z-loss` must be a number from 0 up that fp32 can hold, found `-1`"), "{error}");
+}
+
+#[test]
 fn a_wsd_run_is_prolonged_from_its_stable_part_and_no_other() {
     let program = Program::new();
     let flags = format!("train {SMALL} --schedule wsd --decay-fraction 0.25 --save-every 1");

@@ -36,7 +36,7 @@ pub struct StepReport {
     pub step: u64,
     /// Tokens trained on, this step included.
     pub tokens: u64,
-    /// Mean loss of the step, nats per token.
+    /// Mean loss of the step, nats per token, the z-loss included.
     pub loss: f64,
     /// Norm of the whole gradient before clipping.
     pub gradient_norm: f64,
@@ -85,7 +85,8 @@ impl<'a> Trainer<'a> {
         let sampler = Sampler::new(split.training.clone(), options.seed, batch, length, Share::WHOLE)?;
         let cover = Cover::new(split.validation.clone(), batch, length, options.eval_batches)?;
         let training = executor.load(train_step(shape, &plan_options, batch, length))?;
-        let evaluation = executor.load(forward_step(shape, &plan_options, batch, length, Head::Loss))?;
+        let plain = PlanOptions { z_loss: 0.0, ..plan_options };
+        let evaluation = executor.load(forward_step(shape, &plain, batch, length, Head::Loss))?;
         let (mut step, mut tokens, mut position) = (0, 0, Position::default());
         let mut random = Random::stream(options.seed, "run");
         match checkpoint {

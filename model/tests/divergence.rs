@@ -33,6 +33,7 @@ fn options(accumulate: usize, learning_rate: f64) -> TrainOptions {
         decay_fraction: 0.1,
         weight_decay: 0.0,
         clip: 1.0,
+        z_loss: 0.0,
         seed: 3,
         eval_batches: 2,
         history: Vec::new(),

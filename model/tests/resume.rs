@@ -47,6 +47,7 @@ fn options(batch: usize, accumulate: usize, steps: u64) -> TrainOptions {
         decay_fraction: 0.1,
         weight_decay: 0.1,
         clip: 1.0,
+        z_loss: 0.0,
         seed: 3,
         eval_batches: 2,
         history: Vec::new(),

@@ -39,6 +39,9 @@ pub struct TrainOptions {
     pub weight_decay: f64,
     /// Greatest gradient norm; 0 does not clip.
     pub clip: f64,
+    /// Weight of the square of the logits' log-sum-exp in the training loss; a validation leaves it out.
+    #[serde(default)]
+    pub z_loss: f64,
     /// Seed of weights and data order.
     pub seed: u64,
     /// Most batches of a validation.
@@ -123,8 +126,12 @@ impl TrainOptions {
         if self.warmup >= self.steps {
             return wrong("warmup", &format!("below `steps`, {}", self.steps), &self.warmup);
         }
-        let numbers =
-            [("learning-rate", self.learning_rate), ("weight-decay", self.weight_decay), ("clip", self.clip)];
+        let numbers = [
+            ("learning-rate", self.learning_rate),
+            ("weight-decay", self.weight_decay),
+            ("clip", self.clip),
+            ("z-loss", self.z_loss),
+        ];
         for (name, found) in numbers {
             // They end up as fp32, where tiny ones would be 0 and huge ones infinite.
             let vanishes = found != 0.0 && found as f32 == 0.0;
@@ -250,6 +257,7 @@ impl TrainOptions {
         let mut options = base.clone();
         options.adamw.weight_decay = self.weight_decay as f32;
         options.clip = (self.clip > 0.0).then_some(self.clip as f32);
+        options.z_loss = self.z_loss as f32;
         options
     }
 }
@@ -271,6 +279,7 @@ mod tests {
             decay_fraction: 0.1,
             weight_decay: 0.1,
             clip: 1.0,
+            z_loss: 0.0,
             seed: 1,
             eval_batches: 32,
             history: Vec::new(),

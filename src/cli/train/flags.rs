@@ -44,6 +44,9 @@ pub(crate) struct Flags {
     /// Greatest norm of the whole gradient, 0 for no limit [default: 1.0]
     #[arg(long, value_name = "NORM", allow_negative_numbers = true)]
     pub(super) clip: Option<f64>,
+    /// Adds X times the square of the logits' log-sum-exp to the training loss, as in 1e-4 [default: 0]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(super) z_loss: Option<f64>,
     /// Seed of weights and data order; a resumed run keeps it [default: 0]
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
@@ -91,6 +94,7 @@ impl Flags {
             decay_fraction,
             weight_decay,
             clip,
+            z_loss,
             seed,
             eval_every,
             eval_batches,

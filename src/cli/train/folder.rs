@@ -99,7 +99,8 @@ pub(super) fn check_new(folder: &Path) -> Result<(), Box<dyn Error>> {
         Err(error) => return Err(format!("`{shown}` cannot be the folder of a run: {error}").into()),
     };
     let is_ours = |name: &str| {
-        let is_temporary = [".step-", ".config.toml.", ".metrics.jsonl."].iter().any(|start| name.starts_with(start));
+        let is_temporary =
+            [".step-", ".config.toml.", ".metrics.jsonl."].iter().any(|start| name.starts_with(start));
         ["metrics.jsonl", LOCK, resolved::FILE].contains(&name) || (is_temporary && name.ends_with(".tmp"))
     };
     let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());

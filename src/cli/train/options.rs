@@ -70,6 +70,7 @@ impl Settings {
                     .unwrap_or(Schedule::DECAY_FRACTION),
                 weight_decay: flags.weight_decay.or(train.map(|t| t.weight_decay)).unwrap_or(0.1),
                 clip: flags.clip.or(train.map(|t| t.clip)).unwrap_or(1.0),
+                z_loss: flags.z_loss.or(train.map(|t| t.z_loss)).unwrap_or(0.0),
                 seed: flags.seed.or(train.map(|t| t.seed)).unwrap_or(0),
                 eval_batches: flags.eval_batches.or(train.map(|t| t.eval_batches)).unwrap_or(32),
                 history: Vec::new(),
