@@ -5,10 +5,46 @@
 use super::lanes::vectorised;
 use super::matmul::MatrixMut;
 use rayon::prelude::*;
+use std::ops::Range;
 
-/// Rows of a block of a matrix product: enough for the packing of the other operand to pay, and few enough for the
-/// block to stay in the second-level cache.
-pub(crate) const PRODUCT_ROWS: usize = 256;
+/// Longest and shortest side of a tile of a matrix product: where tiles are small, packing the operands costs more
+/// than it gains.
+const LONGEST: usize = 512;
+const SHORTEST: usize = 128;
+
+/// Rows and columns of the tiles of a product: as few as `LONGEST` allows, but at least `least`, so that there is work
+/// for several threads, unless they would fall below `SHORTEST`.
+fn tile(size: [usize; 2], least: usize) -> [usize; 2] {
+    let mut parts = size.map(|side| side.div_ceil(LONGEST).max(1));
+    loop {
+        let sides = [size[0].div_ceil(parts[0]), size[1].div_ceil(parts[1])];
+        let longer = usize::from(sides[1] > sides[0]);
+        if parts[0] * parts[1] >= least || size[longer] / (parts[longer] + 1) < SHORTEST {
+            return sides.map(|side| side.next_multiple_of(8));
+        }
+        parts[longer] += 1;
+    }
+}
+
+/// Calls `visit` with the rows and columns of each tile of a product and the tile, in parallel; there are `least`
+/// tiles or more, where the product is large enough.
+pub(crate) fn for_tiles(
+    to: MatrixMut<'_>,
+    least: usize,
+    visit: impl Fn(Range<usize>, Range<usize>, MatrixMut<'_>) + Sync,
+) {
+    let [n_rows, n_columns] = tile([to.n_rows(), to.n_columns()], least);
+    let rows = to.row_blocks(n_rows).into_iter().enumerate();
+    let tiles: Vec<_> = rows
+        .flat_map(|(row, block)| {
+            let columns = block.column_blocks(n_columns).into_iter().enumerate();
+            columns.map(move |(column, tile)| (row * n_rows, column * n_columns, tile))
+        })
+        .collect();
+    tiles.into_par_iter().for_each(|(row, column, tile)| {
+        visit(row..row + tile.n_rows(), column..column + tile.n_columns(), tile);
+    });
+}
 
 /// Elements that an elementwise task handles: some microseconds of work.
 pub(crate) const ELEMENTS: usize = 1 << 14;
@@ -33,4 +69,24 @@ pub(crate) fn for_rows(to: MatrixMut<'_>, visit: impl Fn(usize, &mut [f32]) + Sy
             }
         });
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_are_few_and_of_one_size() {
+        for (size, least, expected) in [
+            ([2048, 1792], 8, [512, 448]),
+            ([2048, 384], 8, [256, 384]),
+            ([512, 256], 8, [128, 128]),
+            ([128, 352], 4, [128, 176]),
+            ([384, 384], 4, [192, 192]),
+            ([130, 7], 8, [136, 8]),
+            ([0, 5], 8, [0, 8]),
+        ] {
+            assert_eq!(tile(size, least), expected, "{size:?}");
+        }
+    }
 }

@@ -1,12 +1,12 @@
 //! The loss of the head with its gradients; logits exist for one chunk of rows only.
 
-use super::blocks::PRODUCT_ROWS;
+use super::blocks::{for_tiles, rows_for};
 use super::exp::exp_of_negative;
 use super::head::{Curve, finish};
 use super::lanes::{map_sum, max, sum1, vector_fn};
-use super::linear::{bias_gradient, weight_gradient};
-use super::matmul::{Matrix, MatrixMut, Store, matmul};
-use super::slots::Slots;
+use super::linear::{TILES, bias_gradient, input_gradient, weight_gradient};
+use super::matmul::{MatrixMut, Store, matmul};
+use super::slots::{Output, Slots};
 use super::softcap::Softcap;
 use kernwright_plan::executor::ExecutorError;
 use kernwright_plan::ops::head_loss::{HeadLoss, target_index};
@@ -37,15 +37,20 @@ pub(crate) fn loss(op: &HeadLoss, mut slots: Slots<'_>) -> Result<(), ExecutorEr
     let mut total = 0.0;
     for start in (0..x.n_rows()).step_by(chunk) {
         let rows = start..(start + chunk).min(x.n_rows());
-        let (x, targets) = (x.rows(rows.clone()), &targets[rows.clone()]);
-        let chunk = Chunk { x, weight, targets, store, row_loss };
+        let x = x.rows(rows.clone());
         let (mut logits, _) = logits.reborrow().split_rows(rows.len());
-        total += chunk.loss(logits.reborrow(), d_x.as_mut().and_then(Iterator::next));
-        if let Some(to) = &mut d_weight {
-            weight_gradient(to.next_part(), logits.view(), chunk.x);
-        }
+        for_tiles(logits.reborrow(), TILES, |rows, columns, logits| {
+            matmul(logits, Store::Replace, 1.0, x.rows(rows), weight.rows(columns).transposed());
+        });
+        total += losses(logits.reborrow(), &targets[rows], row_loss);
+        let logits = logits.into_view();
+        let d_x = d_x.as_mut().and_then(Iterator::next).map(|matrix| Output { matrix, store });
+        rayon::join(
+            || d_x.into_iter().for_each(|to| input_gradient(to, logits, weight)),
+            || d_weight.iter_mut().for_each(|to| weight_gradient(to.next_part(), logits, x)),
+        );
         if let Some(to) = &mut d_bias {
-            bias_gradient(to.next_part(), logits.view());
+            bias_gradient(to.next_part(), logits);
         }
     }
     for value in loss.matrix.row(0) {
@@ -54,36 +59,15 @@ pub(crate) fn loss(op: &HeadLoss, mut slots: Slots<'_>) -> Result<(), ExecutorEr
     Ok(())
 }
 
-/// Some rows of which the logits exist at once.
-struct Chunk<'a> {
-    x: Matrix<'a>,
-    weight: Matrix<'a>,
-    targets: &'a [Option<usize>],
-    store: Store,
-    row_loss: RowLoss<'a>,
-}
-
-impl Chunk<'_> {
-    /// Sum of the rows' losses; leaves the gradient of the products in `logits`.
-    fn loss(&self, logits: MatrixMut<'_>, d_x: Option<MatrixMut<'_>>) -> f64 {
-        let blocks = logits.row_blocks(PRODUCT_ROWS);
-        let mut d_x = d_x.map(|d_x| d_x.row_blocks(PRODUCT_ROWS).into_iter());
-        let blocks: Vec<_> =
-            blocks.into_iter().map(|block| (block, d_x.as_mut().and_then(Iterator::next))).collect();
-        let work = |(index, (mut logits, d_x)): (usize, (MatrixMut<'_>, Option<MatrixMut<'_>>))| {
-            let rows = index * PRODUCT_ROWS..index * PRODUCT_ROWS + logits.n_rows();
-            let x = self.x.rows(rows.clone());
-            matmul(logits.reborrow(), Store::Replace, 1.0, x, self.weight.transposed());
-            let targets = self.targets[rows].iter().enumerate();
-            let sum = targets.map(|(at, target)| self.row_loss.of(logits.row(at), *target)).sum();
-            if let Some(d_x) = d_x {
-                matmul(d_x, self.store, 1.0, logits.view(), self.weight);
-            }
-            sum
-        };
-        let sums: Vec<f64> = blocks.into_par_iter().enumerate().map(work).collect();
-        sums.into_iter().sum()
-    }
+/// Sum of the losses of some rows of products, which become their gradients.
+fn losses(logits: MatrixMut<'_>, targets: &[Option<usize>], row_loss: RowLoss<'_>) -> f64 {
+    let n = rows_for(logits.n_columns());
+    let blocks: Vec<_> = logits.row_blocks(n).into_iter().zip(targets.chunks(n)).collect();
+    let of_block = |(mut logits, targets): (MatrixMut<'_>, &[Option<usize>])| -> f64 {
+        targets.iter().enumerate().map(|(row, target)| row_loss.of(logits.row(row), *target)).sum()
+    };
+    let sums: Vec<f64> = blocks.into_par_iter().map(of_block).collect();
+    sums.into_iter().sum()
 }
 
 /// What the loss of a row depends on besides its products and target.

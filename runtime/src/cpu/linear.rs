@@ -1,17 +1,18 @@
 //! Matrix products with a weight, forward and backward.
 //!
-//! Tasks are blocks of rows of y and d_x, blocks of rows of d_weight (each a sum over all tokens), and blocks of
-//! columns of d_bias.
+//! Tasks are tiles of y, d_x and d_weight (each a sum over all tokens), and blocks of columns of d_bias.
 
-use super::blocks::PRODUCT_ROWS;
+use super::blocks::for_tiles;
 use super::lanes::vectorised;
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
 use super::slots::{Output, Slots};
 use kernwright_plan::executor::ExecutorError;
 use rayon::prelude::*;
 
-/// Rows of d_weight of one task, and rows of d_y summed at a time for d_bias.
-const WEIGHT_ROWS: usize = 128;
+/// Least tiles of y and d_x, and of d_weight, which is computed beside d_x.
+pub(crate) const TILES: usize = 8;
+const WEIGHT_TILES: usize = 4;
+/// Rows of d_y summed at a time for d_bias.
 const BIAS_ROWS: usize = 64;
 /// Columns of d_bias of one task.
 const BIAS_COLUMNS: usize = 64;
@@ -21,11 +22,13 @@ pub(crate) fn forward(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
     let (x, weight, y) = (slots.read("x")?, slots.read("weight")?, slots.take_replaced("y")?);
     let bias = if slots.find("bias").is_some() { Some(slots.read_slice("bias")?) } else { None };
     let residual = slots.find("residual");
-    y.row_blocks(PRODUCT_ROWS).into_par_iter().enumerate().for_each(|(index, mut y)| {
-        let first = index * PRODUCT_ROWS;
+    let bias = bias.map(|bias| Matrix::new(bias, 1, bias.len(), bias.len()));
+    for_tiles(y, TILES, |rows, columns, mut y| {
+        let residual = residual.map(|residual| residual.rows(rows.clone()).columns(columns.clone()));
+        let bias = bias.map(|bias| bias.columns(columns.clone()).row(0));
         for row in 0..y.n_rows() {
             let y = y.row(row);
-            match (residual.map(|residual| residual.row(first + row)), bias) {
+            match (residual.map(|residual| residual.row(row)), bias) {
                 (Some(residual), Some(bias)) => {
                     y.iter_mut().zip(residual.iter().zip(bias)).for_each(|(y, (r, b))| *y = r + b);
                 }
@@ -34,8 +37,7 @@ pub(crate) fn forward(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
             }
         }
         let store = if residual.is_some() || bias.is_some() { Store::Add } else { Store::Replace };
-        let rows = first..first + y.n_rows();
-        matmul(y, store, 1.0, x.rows(rows), weight.transposed());
+        matmul(y, store, 1.0, x.rows(rows), weight.rows(columns).transposed());
     });
     Ok(())
 }
@@ -66,18 +68,16 @@ pub(crate) fn backward(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
 /// `d_x = d_y weight`.
 pub(crate) fn input_gradient(to: Output<'_>, d_y: Matrix<'_>, weight: Matrix<'_>) {
     let Output { matrix, store } = to;
-    matrix.row_blocks(PRODUCT_ROWS).into_par_iter().enumerate().for_each(|(index, d_x)| {
-        let rows = index * PRODUCT_ROWS..index * PRODUCT_ROWS + d_x.n_rows();
-        matmul(d_x, store, 1.0, d_y.rows(rows), weight);
+    for_tiles(matrix, TILES, |rows, columns, d_x| {
+        matmul(d_x, store, 1.0, d_y.rows(rows), weight.columns(columns));
     });
 }
 
 /// `d_weight = d_y^T x`.
 pub(crate) fn weight_gradient(to: Output<'_>, d_y: Matrix<'_>, x: Matrix<'_>) {
     let Output { matrix, store } = to;
-    matrix.row_blocks(WEIGHT_ROWS).into_par_iter().enumerate().for_each(|(index, d_weight)| {
-        let columns = index * WEIGHT_ROWS..index * WEIGHT_ROWS + d_weight.n_rows();
-        matmul(d_weight, store, 1.0, d_y.columns(columns).transposed(), x);
+    for_tiles(matrix, WEIGHT_TILES, |rows, columns, d_weight| {
+        matmul(d_weight, store, 1.0, d_y.columns(rows).transposed(), x.columns(columns));
     });
 }
 
