@@ -4,7 +4,7 @@
 //! that the mask or the window hides from the whole block are skipped.
 
 use super::exp::exp_of_negative;
-use super::lanes::{map_sum, max, vector_fn};
+use super::lanes::{LANES, map_sum, max, vector_fn};
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
 use super::slots::Slots;
 use super::softcap::Softcap;
@@ -26,19 +26,46 @@ pub(crate) fn blocks(op: &Attention) -> impl Iterator<Item = (Range<usize>, Rang
     })
 }
 
-/// Scores of the largest block.
-pub(crate) fn most_scores(op: &Attention) -> usize {
-    blocks(op).map(|(queries, keys)| queries.len() * keys.len()).max().unwrap_or(0)
+/// Distance between the rows of scores of that many keys: from any of them on, there is room for whole vectors.
+pub(crate) fn stride(keys: usize) -> usize {
+    keys.next_multiple_of(LANES) + LANES
 }
 
-/// Cuts the row of a query's scores, which begins at key `first`: what the mask hides before, what it leaves, what it
-/// hides after.
-#[inline(always)]
-pub(crate) fn cut<'a>(op: &Attention, query: usize, first: usize, row: &'a mut [f32]) -> [&'a mut [f32]; 3] {
-    let seen = op.seen(query);
-    let (row, after) = row.split_at_mut(seen.end - first);
-    let (before, row) = row.split_at_mut(seen.start - first);
-    [before, row, after]
+/// Room for the scores of the largest block.
+pub(crate) fn most_scores(op: &Attention) -> usize {
+    blocks(op).map(|(queries, keys)| queries.len() * stride(keys.len())).max().unwrap_or(0)
+}
+
+/// The row of a query's scores with its margin.
+pub(crate) struct Row<'a> {
+    /// All of it, from the block's first key on.
+    pub(crate) all: &'a mut [f32],
+    /// What the mask leaves of it.
+    pub(crate) seen: Range<usize>,
+}
+
+impl<'a> Row<'a> {
+    #[inline(always)]
+    pub(crate) fn new(op: &Attention, query: usize, first_key: usize, all: &'a mut [f32]) -> Self {
+        let seen = op.seen(query);
+        Self { all, seen: seen.start - first_key..seen.end - first_key }
+    }
+
+    /// What the mask leaves, filled up to whole vectors with scores of minus infinity.
+    #[inline(always)]
+    pub(crate) fn vectors(&mut self) -> &mut [[f32; LANES]] {
+        let Range { start, end } = self.seen;
+        let padded = start + (end - start).next_multiple_of(LANES);
+        self.all[end..padded].fill(f32::NEG_INFINITY);
+        self.all[start..padded].as_chunks_mut().0
+    }
+
+    /// Sets what the mask hides to 0.
+    #[inline(always)]
+    pub(crate) fn clear_hidden(&mut self) {
+        self.all[..self.seen.start].fill(0.0);
+        self.all[self.seen.end..].fill(0.0);
+    }
 }
 
 /// The head's part of a tensor of heads, in one sequence.
@@ -74,14 +101,15 @@ vector_fn! {
         let ([first_query, first_key], mut scores, [greatest, sums]) = (first, scores, of);
         let softcap = op.softcap.map(Softcap::new);
         for (row, (greatest, sum)) in greatest.iter_mut().zip(sums).enumerate() {
-            let [before, seen, after] = cut(op, first_query + row, first_key, scores.row(row));
+            let mut row = Row::new(op, first_query + row, first_key, scores.row(row));
             if let Some(cap) = softcap {
+                let seen = row.vectors().as_flattened_mut();
                 seen.iter_mut().for_each(|score| *score = cap.value(*score));
             }
+            let seen = row.vectors().as_flattened_mut();
             let peak = max(seen);
             (*greatest, *sum) = (peak, map_sum(seen, |score| exp_of_negative(score - peak)));
-            before.fill(0.0);
-            after.fill(0.0);
+            row.clear_hidden();
         }
     }
 }
@@ -92,9 +120,10 @@ fn one_head(op: &Attention, of: [Matrix<'_>; 3], out: MatrixMut<'_>, lse: &mut [
     let mut outs = out.row_blocks(QUERIES).into_iter();
     for (queries, keys) in blocks(op) {
         let Some(mut out) = outs.next() else { return };
-        let mut scores = MatrixMut::new(&mut *scores, queries.len(), keys.len(), keys.len());
+        let stride = stride(keys.len());
+        let mut scores = MatrixMut::new(&mut *scores, queries.len(), stride, stride);
         matmul(
-            scores.reborrow(),
+            scores.reborrow().split_columns(keys.len()).0,
             Store::Replace,
             scale,
             q.rows(queries.clone()),
@@ -103,7 +132,7 @@ fn one_head(op: &Attention, of: [Matrix<'_>; 3], out: MatrixMut<'_>, lse: &mut [
         let mut sums = [0.0; QUERIES];
         let first = [queries.start, keys.start];
         softmax(op, first, scores.reborrow(), [&mut lse[queries.clone()], &mut sums]);
-        matmul(out.reborrow(), Store::Replace, 1.0, scores.view(), v.rows(keys));
+        matmul(out.reborrow(), Store::Replace, 1.0, scores.view().columns(0..keys.len()), v.rows(keys));
         for (row, query) in queries.enumerate() {
             let factor = 1.0 / sums[row];
             out.row(row).iter_mut().for_each(|value| *value *= factor);

@@ -3,9 +3,9 @@
 //! For each query head of the group and each block of queries, `P = exp(S - lse)` is made again and five products
 //! give the gradients. Those of keys and values add up over blocks and heads, from zero where they are replaced.
 
-use super::attention::{QUERIES, blocks, cut, head_of, most_scores, parts};
+use super::attention::{QUERIES, Row, blocks, head_of, most_scores, parts, stride};
 use super::exp::exp_of_negative;
-use super::lanes::{sum2, vector_fn};
+use super::lanes::{LANES, sum2, vector_fn};
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
 use super::slots::Slots;
 use super::softcap::Softcap;
@@ -67,39 +67,48 @@ vector_fn! {
         for (row, lse) in lse.iter().enumerate() {
             let delta = sum2(rows.d_out.row(row), rows.out.row(row), |a, b| a * b);
             let query = rows.first[0] + row;
-            let [p_before, p, p_after] = cut(rows.op, query, rows.first[1], p.row(row));
-            let [before, d_s, after] = cut(rows.op, query, rows.first[1], d_s.row(row));
+            let mut p = Row::new(rows.op, query, rows.first[1], p.row(row));
+            let mut d_s = Row::new(rows.op, query, rows.first[1], d_s.row(row));
             match softcap {
-                None => one_row(p, d_s, *lse, delta, scale),
-                Some(cap) => one_capped_row(p, d_s, *lse, delta, (scale, cap)),
+                None => one_row(p.vectors(), d_s.vectors(), *lse, delta, scale),
+                Some(cap) => one_capped_row(p.vectors(), d_s.vectors(), *lse, delta, (scale, cap)),
             }
-            if d_s.len() == 1 {
+            if d_s.seen.len() == 1 {
                 // The weight of an only key is 1 whatever its score; rounding would leave a trace.
-                d_s.fill(0.0);
+                d_s.seen.end = d_s.seen.start;
             }
-            for hidden in [p_before, p_after, before, after] {
-                hidden.fill(0.0);
-            }
+            p.clear_hidden();
+            d_s.clear_hidden();
         }
     }
 }
 
 /// Its own function, because only arguments are known not to overlap.
 #[inline(always)]
-fn one_row(p: &mut [f32], d_s: &mut [f32], lse: f32, delta: f32, scale: f32) {
+fn one_row(p: &mut [[f32; LANES]], d_s: &mut [[f32; LANES]], lse: f32, delta: f32, scale: f32) {
     for (p, d_s) in p.iter_mut().zip(d_s) {
-        *p = exp_of_negative(*p - lse);
-        *d_s = *p * (*d_s - delta) * scale;
+        for i in 0..LANES {
+            p[i] = exp_of_negative(p[i] - lse);
+            d_s[i] = p[i] * (d_s[i] - delta) * scale;
+        }
     }
 }
 
 /// The same where scores are capped.
 #[inline(always)]
-fn one_capped_row(p: &mut [f32], d_s: &mut [f32], lse: f32, delta: f32, (scale, cap): (f32, Softcap)) {
+fn one_capped_row(
+    p: &mut [[f32; LANES]],
+    d_s: &mut [[f32; LANES]],
+    lse: f32,
+    delta: f32,
+    (scale, cap): (f32, Softcap),
+) {
     for (p, d_s) in p.iter_mut().zip(d_s) {
-        let score = cap.value(*p);
-        *p = exp_of_negative(score - lse);
-        *d_s = *p * (*d_s - delta) * (scale * cap.slope(score));
+        for i in 0..LANES {
+            let score = cap.value(p[i]);
+            p[i] = exp_of_negative(score - lse);
+            d_s[i] = p[i] * (d_s[i] - delta) * (scale * cap.slope(score));
+        }
     }
 }
 
@@ -131,12 +140,13 @@ impl Inputs<'_> {
             let [q, out, d_out] = [self.q, self.out, self.d_out].map(|of| head_of(op, of, sequence, head));
             let lse = &self.lse[(sequence * op.heads + head) * op.length..][..op.length];
             for ((queries, keys), d_q) in blocks(op).zip(d_q.row_blocks(QUERIES)) {
-                let mut p = MatrixMut::new(&mut *p, queries.len(), keys.len(), keys.len());
-                let mut d_s = MatrixMut::new(&mut *d_s, queries.len(), keys.len(), keys.len());
+                let (n_keys, stride) = (keys.len(), stride(keys.len()));
+                let mut p = MatrixMut::new(&mut *p, queries.len(), stride, stride);
+                let mut d_s = MatrixMut::new(&mut *d_s, queries.len(), stride, stride);
                 let (k, v) = (k.rows(keys.clone()), v.rows(keys.clone()));
                 let (q, d_out) = (q.rows(queries.clone()), d_out.rows(queries.clone()));
-                matmul(p.reborrow(), Store::Replace, scale, q, k.transposed());
-                matmul(d_s.reborrow(), Store::Replace, 1.0, d_out, v.transposed());
+                matmul(p.reborrow().split_columns(n_keys).0, Store::Replace, scale, q, k.transposed());
+                matmul(d_s.reborrow().split_columns(n_keys).0, Store::Replace, 1.0, d_out, v.transposed());
                 let rows = Rows {
                     op,
                     first: [queries.start, keys.start],
@@ -145,11 +155,12 @@ impl Inputs<'_> {
                     out: out.rows(queries.clone()),
                 };
                 score_gradients(&rows, p.reborrow(), d_s.reborrow(), &lse[queries]);
+                let (p, d_s) = (p.view().columns(0..n_keys), d_s.view().columns(0..n_keys));
                 let d_k = d_k.reborrow().middle_rows(keys.clone());
                 let d_v = d_v.reborrow().middle_rows(keys);
-                matmul(d_v, Store::Add, 1.0, p.view().transposed(), d_out);
-                matmul(d_k, Store::Add, 1.0, d_s.view().transposed(), q);
-                matmul(d_q, store_q, 1.0, d_s.view(), k);
+                matmul(d_v, Store::Add, 1.0, p.transposed(), d_out);
+                matmul(d_k, Store::Add, 1.0, d_s.transposed(), q);
+                matmul(d_q, store_q, 1.0, d_s, k);
             }
         }
     }

@@ -19,10 +19,10 @@ fn tile(size: [usize; 2], least: usize) -> [usize; 2] {
     loop {
         let sides = [size[0].div_ceil(parts[0]), size[1].div_ceil(parts[1])];
         let longer = usize::from(sides[1] > sides[0]);
-        if parts[0] * parts[1] >= least || size[longer] / (parts[longer] + 1) < SHORTEST {
+        if parts[0] * parts[1] >= least || size[longer] / (2 * parts[longer]) < SHORTEST {
             return sides.map(|side| side.next_multiple_of(8));
         }
-        parts[longer] += 1;
+        parts[longer] *= 2;
     }
 }
 

@@ -14,20 +14,29 @@ const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// Adding this to a number below 2^22 rounds it to a whole one, which then stands in the lowest bits.
 const ROUNDER: f32 = 12_582_912.0;
 
-/// e^x. `x = n ln 2 + r` with r in +-ln 2 / 2; e^r by its Taylor series of degree 7, whose remainder is below 2^-27.
+/// `e^x = 2^n e^r` with `x = n ln 2 + r` and r in +-ln 2 / 2: e^r, and n in the lowest bits of a float.
+///
+/// `e^r = 1 + r + r^2 Q(r)`, Q of degree 4 with the least greatest relative error, 3.1e-9. Products that something is
+/// added to are fused, here and below: twice the speed where the machine can, the same bits where it cannot.
 #[inline(always)]
 #[allow(clippy::excessive_precision)]
+fn mantissa_and_exponent(x: f32) -> (f32, f32) {
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUNDER);
+    let n = shifted - ROUNDER;
+    let r = n.mul_add(-LN_2_LOW, n.mul_add(-LN_2_HIGH, x));
+    let mut q = 1.381_454_3e-3;
+    for factor in [8.368_748_7e-3, 4.166_839_1e-2, 1.666_652_04e-1, 4.999_999_34e-1] {
+        q = r.mul_add(q, factor);
+    }
+    ((q * r).mul_add(r, r) + 1.0, shifted)
+}
+
+/// e^x.
+#[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     let x = if x > HIGHEST { HIGHEST } else { x };
     let x = if x < LOWEST { LOWEST } else { x };
-    let shifted = x * std::f32::consts::LOG2_E + ROUNDER;
-    let n = shifted - ROUNDER;
-    let r = x - n * LN_2_HIGH - n * LN_2_LOW;
-    let mut tail = 1.0 / 5040.0;
-    for factor in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5] {
-        tail = tail * r + factor;
-    }
-    let mantissa = (tail * r * r + r) + 1.0;
+    let (mantissa, shifted) = mantissa_and_exponent(x);
     // 2^n as two factors, each a normal number, so that the result may be subnormal or infinite.
     let n = shifted.to_bits().wrapping_sub(ROUNDER.to_bits()).cast_signed();
     let half = n >> 1;
@@ -38,15 +47,7 @@ pub(crate) fn exp(x: f32) -> f32 {
 /// e^x for x that is at most about 0, as in a softmax; what would be subnormal is e^-87 instead, some 1e-38.
 #[inline(always)]
 pub(crate) fn exp_of_negative(x: f32) -> f32 {
-    let x = if x < -87.0 { -87.0 } else { x };
-    let shifted = x * std::f32::consts::LOG2_E + ROUNDER;
-    let n = shifted - ROUNDER;
-    let r = x - n * LN_2_HIGH - n * LN_2_LOW;
-    let mut tail = 1.0 / 5040.0;
-    for factor in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5] {
-        tail = tail * r + factor;
-    }
-    let mantissa = (tail * r * r + r) + 1.0;
+    let (mantissa, shifted) = mantissa_and_exponent(if x < -87.0 { -87.0 } else { x });
     let power = f32::from_bits(shifted.to_bits().wrapping_sub(ROUNDER.to_bits()).wrapping_add(127) << 23);
     mantissa * power
 }
@@ -74,11 +75,11 @@ pub(crate) fn tanh(x: f32) -> f32 {
     let square = x * x;
     let mut near = 2.292_744_8e-3;
     for factor in [-8.343_945_5e-3, 2.176_891_87e-2, -5.395_925_96e-2, 1.333_330_36e-1, -3.333_333_32e-1] {
-        near = near * square + factor;
+        near = square.mul_add(near, factor);
     }
     let magnitude = x.abs();
     let far = 1.0 - 2.0 / (exp(2.0 * magnitude) + 1.0);
-    if magnitude < 0.625 { x + x * square * near } else { far.copysign(x) }
+    if magnitude < 0.625 { (x * square).mul_add(near, x) } else { far.copysign(x) }
 }
 
 /// The part of the standard normal distribution below x, and its density at x.
@@ -94,7 +95,7 @@ pub(crate) fn normal_cdf_and_density(x: f32) -> (f32, f32) {
     for factor in
         [-8.857_467_3e-6, 1.146_637_2e-4, -1.186_799_7e-3, 9.973_382_9e-3, -6.649_035_8e-2, 3.989_422_8e-1]
     {
-        near = near * square + factor;
+        near = square.mul_add(near, factor);
     }
     let t = 1.0 / (1.0 + 0.5 * std::f32::consts::FRAC_1_SQRT_2 * x.abs());
     let mut p = 0.170_872_77;
@@ -109,7 +110,7 @@ pub(crate) fn normal_cdf_and_density(x: f32) -> (f32, f32) {
         1.000_023_68,
         -1.265_512_23,
     ] {
-        p = p * t + factor;
+        p = t.mul_add(p, factor);
     }
     let bell = exp(-0.5 * square);
     // Not exp of the sum of both arguments: the large one would cost the small one its last digits.
