@@ -3,11 +3,11 @@
 //! Scores of a block are one product, softmax works on their rows in place, and the output is a second product. Keys
 //! that the mask or the window hides from the whole block are skipped.
 
-use super::exp::exp_of_negative;
-use super::lanes::{LANES, map_sum, max, vector_fn};
+use super::lanes::{LANES, vector_fn};
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
 use super::slots::Slots;
 use super::softcap::Softcap;
+use super::softmax::exponentials;
 use super::workspace::Workspace;
 use kernwright_plan::executor::ExecutorError;
 use kernwright_plan::ops::attention::Attention;
@@ -53,11 +53,11 @@ impl<'a> Row<'a> {
 
     /// What the mask leaves, filled up to whole vectors with scores of minus infinity.
     #[inline(always)]
-    pub(crate) fn vectors(&mut self) -> &mut [[f32; LANES]] {
+    pub(crate) fn vectors(&mut self) -> &mut [f32] {
         let Range { start, end } = self.seen;
         let padded = start + (end - start).next_multiple_of(LANES);
         self.all[end..padded].fill(f32::NEG_INFINITY);
-        self.all[start..padded].as_chunks_mut().0
+        &mut self.all[start..padded]
     }
 
     /// Sets what the mask hides to 0.
@@ -103,12 +103,11 @@ vector_fn! {
         for (row, (greatest, sum)) in greatest.iter_mut().zip(sums).enumerate() {
             let mut row = Row::new(op, first_query + row, first_key, scores.row(row));
             if let Some(cap) = softcap {
-                let seen = row.vectors().as_flattened_mut();
-                seen.iter_mut().for_each(|score| *score = cap.value(*score));
+                for score in row.vectors() {
+                    *score = cap.value(*score);
+                }
             }
-            let seen = row.vectors().as_flattened_mut();
-            let peak = max(seen);
-            (*greatest, *sum) = (peak, map_sum(seen, |score| exp_of_negative(score - peak)));
+            (*greatest, *sum) = exponentials(row.vectors());
             row.clear_hidden();
         }
     }

@@ -5,7 +5,7 @@
 
 use super::attention::{QUERIES, Row, blocks, head_of, most_scores, parts, stride};
 use super::exp::exp_of_negative;
-use super::lanes::{LANES, sum2, vector_fn};
+use super::lanes::{sum2, vector_fn};
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
 use super::slots::Slots;
 use super::softcap::Softcap;
@@ -85,30 +85,20 @@ vector_fn! {
 
 /// Its own function, because only arguments are known not to overlap.
 #[inline(always)]
-fn one_row(p: &mut [[f32; LANES]], d_s: &mut [[f32; LANES]], lse: f32, delta: f32, scale: f32) {
+fn one_row(p: &mut [f32], d_s: &mut [f32], lse: f32, delta: f32, scale: f32) {
     for (p, d_s) in p.iter_mut().zip(d_s) {
-        for i in 0..LANES {
-            p[i] = exp_of_negative(p[i] - lse);
-            d_s[i] = p[i] * (d_s[i] - delta) * scale;
-        }
+        *p = exp_of_negative(*p - lse);
+        *d_s = *p * (*d_s - delta) * scale;
     }
 }
 
 /// The same where scores are capped.
 #[inline(always)]
-fn one_capped_row(
-    p: &mut [[f32; LANES]],
-    d_s: &mut [[f32; LANES]],
-    lse: f32,
-    delta: f32,
-    (scale, cap): (f32, Softcap),
-) {
+fn one_capped_row(p: &mut [f32], d_s: &mut [f32], lse: f32, delta: f32, (scale, cap): (f32, Softcap)) {
     for (p, d_s) in p.iter_mut().zip(d_s) {
-        for i in 0..LANES {
-            let score = cap.value(p[i]);
-            p[i] = exp_of_negative(score - lse);
-            d_s[i] = p[i] * (d_s[i] - delta) * (scale * cap.slope(score));
-        }
+        let score = cap.value(*p);
+        *p = exp_of_negative(score - lse);
+        *d_s = *p * (*d_s - delta) * (scale * cap.slope(score));
     }
 }
 

@@ -3,11 +3,12 @@
 use super::blocks::{for_tiles, rows_for};
 use super::exp::exp_of_negative;
 use super::head::{Curve, finish};
-use super::lanes::{map_sum, max, sum1, vector_fn};
+use super::lanes::vector_fn;
 use super::linear::{TILES, bias_gradient, input_gradient, weight_gradient};
 use super::matmul::{MatrixMut, Store, matmul};
 use super::slots::{Output, Slots};
 use super::softcap::Softcap;
+use super::softmax::{exponentials, sum_of_exponentials};
 use kernwright_plan::executor::ExecutorError;
 use kernwright_plan::ops::head_loss::{HeadLoss, target_index};
 use rayon::prelude::*;
@@ -111,13 +112,7 @@ impl RowLoss<'_> {
 vector_fn! {
     /// The greatest logit and the sum of exp(logit - greatest); `replace` leaves those in the place of the logits.
     fn softmax(logits: &mut [f32], replace: bool) -> (f32, f32) {
-        let greatest = max(logits);
-        let sum = if replace {
-            map_sum(logits, |logit| exp_of_negative(logit - greatest))
-        } else {
-            sum1(logits, |logit| exp_of_negative(logit - greatest))
-        };
-        (greatest, sum)
+        if replace { exponentials(logits) } else { sum_of_exponentials(logits) }
     }
 }
 

@@ -6,32 +6,24 @@
 /// Parts of a sum: two registers of eight.
 pub(crate) const LANES: usize = 16;
 
-/// A function and its argument: what `pulp` runs under the vector instructions of this machine. Unlike a closure its
-/// call is always inlined there, without which the loops inside would be compiled for the oldest machine.
-pub(crate) struct Call<F, A>(pub(crate) F, pub(crate) A);
-
-impl<F: FnOnce(A) -> R, A, R> pulp::NullaryFnOnce for Call<F, A> {
-    type Output = R;
-
-    #[inline(always)]
-    fn call(self) -> R {
-        (self.0)(self.1)
-    }
-}
-
-/// Defines a function whose loops run with the widest vector instructions of this machine. What it calls should be
-/// `#[inline(always)]`; long element functions should be named ones, since closures are inlined at LLVM's discretion.
+/// Defines a function whose loops run with the widest vector instructions of this machine. What it calls must be
+/// `#[inline(always)]`: a call that LLVM does not inline leads to code for the oldest machine. That includes closures,
+/// and the functions behind a `fn` passed as a value; hence the type of its own here.
 macro_rules! vector_fn {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),+ $(,)?) -> $ret:ty $body:block) => {
         $(#[$meta])*
         $vis fn $name($($arg: $type),+) -> $ret {
-            #[inline(always)]
-            fn body($($arg: $type),+) -> $ret $body
-            #[inline(always)]
-            fn spread(($($arg,)+): ($($type,)+)) -> $ret {
-                body($($arg),+)
+            struct Call<A>(A);
+            impl pulp::NullaryFnOnce for Call<($($type,)+)> {
+                type Output = $ret;
+
+                #[inline(always)]
+                fn call(self) -> $ret {
+                    let Self(($($arg,)+)) = self;
+                    $body
+                }
             }
-            pulp::Arch::new().dispatch($crate::cpu::lanes::Call(spread, ($($arg,)+)))
+            pulp::Arch::new().dispatch(Call(($($arg,)+)))
         }
     };
 }
@@ -129,24 +121,6 @@ pub(crate) fn add2(to: &mut [f32], a: &[f32], b: &[f32], map: impl Fn(f32, f32) 
     }
 }
 
-/// Replaces each element by `map` of it and gives the sum of the new ones.
-#[inline(always)]
-pub(crate) fn map_sum(a: &mut [f32], map: impl Fn(f32) -> f32) -> f32 {
-    let (chunks, rest) = a.as_chunks_mut::<LANES>();
-    let mut lanes = [0.0; LANES];
-    for a in chunks {
-        for i in 0..LANES {
-            a[i] = map(a[i]);
-            lanes[i] += a[i];
-        }
-    }
-    for (lane, a) in lanes.iter_mut().zip(rest) {
-        *a = map(*a);
-        *lane += *a;
-    }
-    total(lanes)
-}
-
 /// The greatest element; minus infinity for none.
 #[inline(always)]
 pub(crate) fn max(a: &[f32]) -> f32 {
@@ -173,8 +147,6 @@ mod tests {
             assert_eq!(sum1(&a, |a| a), expected);
             assert_eq!(sum2(&a, &a, |a, b| a + b), 2.0 * expected);
             assert_eq!(sum3(&a, &a, &a, |a, b, c| a + b - c), expected);
-            let mut b = a.clone();
-            assert_eq!(map_sum(&mut b, |a| a + 1.0), expected + n as f32);
             assert_eq!(max(&a), if n == 0 { f32::NEG_INFINITY } else { (n - 1) as f32 });
         }
     }

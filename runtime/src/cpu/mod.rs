@@ -22,6 +22,7 @@ mod positions;
 mod rope;
 mod slots;
 mod softcap;
+mod softmax;
 mod storage;
 mod workspace;
 
