@@ -3,7 +3,7 @@
 //! Weight gradients are summed per fixed set of rows into `partials`, then over the sets in order.
 
 use super::blocks::rows_for;
-use super::lanes::{sum1, sum2, sum3, vectorised};
+use super::lanes::{sum1, sum2, sum3, vector_fn};
 use super::matmul::{Matrix, MatrixMut, Store};
 use super::slots::{Output, Slots};
 use kernwright_plan::executor::ExecutorError;
@@ -28,34 +28,56 @@ pub(crate) fn forward(op: &Norm, mut slots: Slots<'_>) -> Result<(), ExecutorErr
     let bias = if op.has_bias() { Some(slots.read_slice("bias")?) } else { None };
     let (y, rstd) = (slots.take_replaced("y")?, slots.take_replaced("rstd")?);
     let mean = if centred { Some(slots.take_replaced("mean")?) } else { None };
-    let (d, epsilon) = (weight.len(), op.epsilon as f32);
-    let scale = 1.0 / op.count as f32;
+    let vector =
+        Vector { weight: &weight, bias, epsilon: op.epsilon as f32, inverse_count: 1.0 / op.count as f32 };
     let n = rows_for(y.n_columns());
     let means = optional_blocks(mean, n, x.n_rows());
     let blocks: Vec<_> = y.row_blocks(n).into_iter().zip(rstd.row_blocks(n)).zip(means).collect();
-    blocks.into_par_iter().enumerate().for_each(|(index, ((mut y, mut rstd), mut mean))| {
-        vectorised(|| {
-            for row in 0..y.n_rows() {
-                let groups = x.row(index * n + row).chunks_exact(d).zip(y.row(row).chunks_exact_mut(d));
-                for (group, (x, y)) in groups.enumerate() {
-                    let centre = if centred { sum1(x, |x| x) * scale } else { 0.0 };
-                    let variance = sum1(x, |x| (x - centre) * (x - centre)) * scale;
-                    let factor = 1.0 / (variance + epsilon).sqrt();
-                    for (y, (x, w)) in y.iter_mut().zip(x.iter().zip(&weight)) {
-                        *y = (x - centre) * factor * w;
-                    }
-                    if let Some(bias) = bias {
-                        y.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
-                    }
-                    rstd.row(row)[group] = factor;
-                    if let Some(mean) = &mut mean {
-                        mean.row(row)[group] = centre;
-                    }
-                }
-            }
-        });
+    blocks.into_par_iter().enumerate().for_each(|(index, ((y, rstd), mean))| {
+        forward_block(vector, x.rows(index * n..index * n + y.n_rows()), y, rstd, mean);
     });
     Ok(())
+}
+
+/// What is the same for all vectors.
+#[derive(Clone, Copy)]
+struct Vector<'a> {
+    weight: &'a [f32],
+    bias: Option<&'a [f32]>,
+    epsilon: f32,
+    inverse_count: f32,
+}
+
+vector_fn! {
+    fn forward_block(
+        of: Vector<'_>,
+        x: Matrix<'_>,
+        y: MatrixMut<'_>,
+        rstd: MatrixMut<'_>,
+        mean: Option<MatrixMut<'_>>,
+    ) -> () {
+        let (mut y, mut rstd, mut mean, d) = (y, rstd, mean, of.weight.len());
+        for row in 0..y.n_rows() {
+            let groups = x.row(row).chunks_exact(d).zip(y.row(row).chunks_exact_mut(d));
+            for (group, (x, y)) in groups.enumerate() {
+                let centre = if mean.is_some() { sum1(x, |x| x) * of.inverse_count } else { 0.0 };
+                let variance = sum1(x, |x| (x - centre) * (x - centre)) * of.inverse_count;
+                let factor = 1.0 / (variance + of.epsilon).sqrt();
+                for (y, (x, w)) in y.iter_mut().zip(x.iter().zip(of.weight)) {
+                    *y = (x - centre) * factor * w;
+                }
+                if let Some(bias) = of.bias {
+                    for (y, b) in y.iter_mut().zip(bias) {
+                        *y += b;
+                    }
+                }
+                rstd.row(row)[group] = factor;
+                if let Some(mean) = &mut mean {
+                    mean.row(row)[group] = centre;
+                }
+            }
+        }
+    }
 }
 
 /// Blocks of a matrix that may be absent, one for each block of `n` of `rows` rows.
@@ -74,9 +96,7 @@ pub(crate) fn backward(op: &Norm, mut slots: Slots<'_>) -> Result<(), ExecutorEr
     let mean = if op.kind.has_bias() { Some(slots.read("mean")?) } else { None };
     let learned = op.weight != NormWeight::None;
     let mut partials = if learned { Some(slots.take_replaced("partials")?) } else { None };
-    let (d, sums) = (weight.len(), 1 + usize::from(op.has_bias()));
-    let scale = 1.0 / op.count as f32;
-    let add = d_x.store == Store::Add;
+    let sums = 1 + usize::from(op.has_bias());
     // As many sets as there is room for, of whole rows.
     let n = match &partials {
         Some(partials) => x.n_rows().div_ceil((partials.n_rows() / sums).max(1)).max(1),
@@ -86,35 +106,11 @@ pub(crate) fn backward(op: &Norm, mut slots: Slots<'_>) -> Result<(), ExecutorEr
         optional_blocks(partials.as_mut().map(MatrixMut::reborrow), sums, sums * x.n_rows().div_ceil(n));
     let blocks: Vec<_> = d_x.matrix.row_blocks(n).into_iter().zip(rooms).collect();
     let n_sets = blocks.len();
-    let work = |(index, (mut d_x, mut partial)): (usize, (MatrixMut<'_>, Option<MatrixMut<'_>>))| {
-        vectorised(|| {
-            for sum in 0..sums {
-                partial.iter_mut().for_each(|partial| partial.row(sum).fill(0.0));
-            }
-            for at in 0..d_x.n_rows() {
-                let row = index * n + at;
-                let inputs = x.row(row).chunks_exact(d).zip(d_y.row(row).chunks_exact(d));
-                let groups = d_x.row(at).chunks_exact_mut(d).zip(inputs).enumerate();
-                for (group, (d_x, (x, d_y))) in groups {
-                    let r = rstd.row(row)[group];
-                    let centre = mean.map_or(0.0, |mean| mean.row(row)[group]);
-                    let mean_gh = sum3(x, d_y, &weight, |x, d_y, w| (x - centre) * r * (w * d_y)) * scale;
-                    let mean_g =
-                        if mean.is_some() { sum2(d_y, &weight, |d_y, w| w * d_y) * scale } else { 0.0 };
-                    for (d_x, ((x, d_y), w)) in d_x.iter_mut().zip(x.iter().zip(d_y).zip(&weight)) {
-                        let gradient = r * (w * d_y - mean_g - (x - centre) * r * mean_gh);
-                        *d_x = if add { *d_x + gradient } else { gradient };
-                    }
-                    let Some(partial) = &mut partial else { continue };
-                    for (sum, (x, d_y)) in partial.row(0).iter_mut().zip(x.iter().zip(d_y)) {
-                        *sum += d_y * ((x - centre) * r);
-                    }
-                    if sums > 1 {
-                        partial.row(1).iter_mut().zip(d_y).for_each(|(sum, d_y)| *sum += d_y);
-                    }
-                }
-            }
-        });
+    let work = |(index, (d_x_rows, partial)): (usize, (MatrixMut<'_>, Option<MatrixMut<'_>>))| {
+        let rows = index * n..index * n + d_x_rows.n_rows();
+        let [d_y, x, rstd] = [d_y, x, rstd].map(|of| of.rows(rows.clone()));
+        let inputs = Inputs { d_y, x, rstd, mean: mean.map(|mean| mean.rows(rows)), weight: &weight };
+        backward_block(inputs, 1.0 / op.count as f32, d_x_rows, d_x.store, partial);
     };
     // One set is a few rows: let a task take several.
     blocks.into_par_iter().enumerate().with_min_len(rows_for(x.n_columns()).div_ceil(n)).for_each(work);
@@ -125,6 +121,60 @@ pub(crate) fn backward(op: &Norm, mut slots: Slots<'_>) -> Result<(), ExecutorEr
         }
     }
     Ok(())
+}
+
+/// What the gradients of some rows are made of.
+#[derive(Clone, Copy)]
+struct Inputs<'a> {
+    d_y: Matrix<'a>,
+    x: Matrix<'a>,
+    rstd: Matrix<'a>,
+    mean: Option<Matrix<'a>>,
+    weight: &'a [f32],
+}
+
+vector_fn! {
+    /// d_x of some rows, and their sums for the gradients of weight and bias.
+    fn backward_block(
+        of: Inputs<'_>,
+        inverse_count: f32,
+        d_x: MatrixMut<'_>,
+        store: Store,
+        partial: Option<MatrixMut<'_>>,
+    ) -> () {
+        let (mut d_x, mut partial, weight) = (d_x, partial, of.weight);
+        if let Some(partial) = &mut partial {
+            partial.fill(0.0);
+        }
+        for row in 0..d_x.n_rows() {
+            let d = weight.len();
+            let inputs = of.x.row(row).chunks_exact(d).zip(of.d_y.row(row).chunks_exact(d));
+            let groups = d_x.row(row).chunks_exact_mut(d).zip(inputs).enumerate();
+            for (group, (d_x, (x, d_y))) in groups {
+                let r = of.rstd.row(row)[group];
+                let centre = match of.mean {
+                    Some(mean) => mean.row(row)[group],
+                    None => 0.0,
+                };
+                let mean_gh = sum3(x, d_y, weight, |x, d_y, w| (x - centre) * r * (w * d_y)) * inverse_count;
+                let mean_g =
+                    if of.mean.is_some() { sum2(d_y, weight, |d_y, w| w * d_y) * inverse_count } else { 0.0 };
+                for (d_x, ((x, d_y), w)) in d_x.iter_mut().zip(x.iter().zip(d_y).zip(weight)) {
+                    let gradient = r * (w * d_y - mean_g - (x - centre) * r * mean_gh);
+                    *d_x = if store == Store::Add { *d_x + gradient } else { gradient };
+                }
+                let Some(partial) = &mut partial else { continue };
+                for (sum, (x, d_y)) in partial.row(0).iter_mut().zip(x.iter().zip(d_y)) {
+                    *sum += d_y * ((x - centre) * r);
+                }
+                if partial.n_rows() > 1 {
+                    for (sum, d_y) in partial.row(1).iter_mut().zip(d_y) {
+                        *sum += d_y;
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Sums the partial sums `first`, `first + step`, ... in a vector.

@@ -1,6 +1,7 @@
 //! Rotary positions, in place, with cosines and sines computed once for all ropes that turn alike.
 
-use super::blocks::for_rows;
+use super::blocks::for_blocks;
+use super::lanes::vector_fn;
 use super::slots::Slots;
 use kernwright_plan::executor::ExecutorError;
 use kernwright_plan::ops::rope::Rope;
@@ -54,18 +55,32 @@ pub(crate) fn rotate(op: &Rope, mut slots: Slots<'_>, angles: &Angles) -> Result
         return Err(ExecutorError::Plan("a `rope` step was not prepared".to_owned()));
     };
     let (half, sign) = (op.rotary / 2, if op.inverse { -1.0 } else { 1.0 });
-    for_rows(y, |row, y| {
-        let at = row % op.length * half;
-        let (cosines, sines) = (&table.cosines[at..at + half], &table.sines[at..at + half]);
-        for head in y.chunks_exact_mut(op.head_dim) {
-            let (a, b) = head[..2 * half].split_at_mut(half);
-            let turns = cosines.iter().zip(sines);
-            for ((a, b), (cos, sin)) in a.iter_mut().zip(b).zip(turns) {
-                let (x, y, sin) = (*a, *b, sign * sin);
-                *a = x * cos - y * sin;
-                *b = y * cos + x * sin;
-            }
+    for_blocks(y, |first, mut y| {
+        for row in 0..y.n_rows() {
+            let at = (first + row) % op.length * half;
+            let turns = [&table.cosines[at..at + half], &table.sines[at..at + half]];
+            rotate_row(y.row(row), op.head_dim, turns, sign);
         }
     });
     Ok(())
+}
+
+vector_fn! {
+    fn rotate_row(row: &mut [f32], head_dim: usize, turns: [&[f32]; 2], sign: f32) -> () {
+        let [cosines, sines] = turns;
+        for head in row.chunks_exact_mut(head_dim) {
+            let (a, b) = head[..2 * cosines.len()].split_at_mut(cosines.len());
+            rotate_pairs(a, b, cosines, sines, sign);
+        }
+    }
+}
+
+/// Its own function, because only arguments are known not to overlap.
+#[inline(always)]
+fn rotate_pairs(a: &mut [f32], b: &mut [f32], cosines: &[f32], sines: &[f32], sign: f32) {
+    for ((a, b), (cos, sin)) in a.iter_mut().zip(b).zip(cosines.iter().zip(sines)) {
+        let (x, y, sin) = (*a, *b, sign * sin);
+        *a = x * cos - y * sin;
+        *b = y * cos + x * sin;
+    }
 }
