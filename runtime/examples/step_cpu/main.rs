@@ -75,6 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{HELP}");
         return Ok(());
     };
+    system::forget_peak();
     let start_up = system::resident();
     let mut training = Training::new(&shape, batch, length, threads)?;
     let (mut seconds, mut processor, mut losses) = (Vec::new(), Vec::new(), Vec::new());
