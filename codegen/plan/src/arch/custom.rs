@@ -33,7 +33,8 @@ pub const LIMITS: &[Limit] = &[
     Limit {
         name: "shared_memory_multiprocessor",
         about: "shared memory of a multiprocessor, bytes",
-        bounds: (17 << 10, 4 << 20, 1024),
+        // As wide as a block's, and what CUDA keeps for itself.
+        bounds: (17 << 10, (4 << 20) + 1024, 1024),
         of: |arch| arch.shared_memory_multiprocessor,
         set: |arch, value| arch.shared_memory_multiprocessor = value,
     },

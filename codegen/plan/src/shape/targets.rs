@@ -81,6 +81,14 @@ mod tests {
     }
 
     #[test]
+    fn the_greatest_limits_are_read_as_they_are_printed() {
+        let text = "target.sm_130.like = sm_120a\ntarget.sm_130.shared_memory = 4194304";
+        let (archs, problems) = read(&read_text(text));
+        assert_eq!(problems, []);
+        assert_eq!(read(&read_text(&archs[0].text())), (archs, Vec::new()));
+    }
+
+    #[test]
     fn every_limit_can_be_given_and_survives_its_text() {
         let mut text = "target.sm_131a\ntarget.sm_131a.like = sm_90a\n".to_owned();
         let values = [65_536, 81_920, 1024, 7, 131_072];
