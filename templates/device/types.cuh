@@ -1,4 +1,4 @@
-// Fixed-width names and bf16. Conversions round to nearest, ties to even.
+// Fixed-width names, bf16 and fp16. Conversions round to nearest, ties to even.
 
 using u8 = unsigned char;
 using i16 = short;
@@ -15,8 +15,14 @@ struct alignas(2) bf16 {
     u16 bits;
 };
 
-// Two neighbours in memory; the lower half is the one at the lower address.
+// IEEE half precision.
+struct alignas(2) fp16 {
+    u16 bits;
+};
+
+// Two neighbours in memory of a 2-byte type; the lower half is the one at the lower address.
 using bf16_pair = u32;
+using fp16_pair = u32;
 
 #ifndef KERNWRIGHT_EMULATOR
 
@@ -35,13 +41,29 @@ __device__ __forceinline__ bf16_pair pack_bf16(float low, float high) {
     return pair;
 }
 
-#endif
+__device__ __forceinline__ fp16 round_to_fp16(float value) {
+    fp16 result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+    return result;
+}
 
-__device__ __forceinline__ float unpack_low(bf16_pair pair) { return float_of_bits(pair << 16); }
-__device__ __forceinline__ float unpack_high(bf16_pair pair) { return float_of_bits(pair & 0xffff0000u); }
+__device__ __forceinline__ fp16_pair pack_fp16(float low, float high) {
+    fp16_pair pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+__device__ __forceinline__ float float_of_fp16(fp16 value) {
+    float result;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+    return result;
+}
+
+#endif
 
 __device__ __forceinline__ float to_float(float value) { return value; }
 __device__ __forceinline__ float to_float(bf16 value) { return float_of_bits(static_cast<u32>(value.bits) << 16); }
+__device__ __forceinline__ float to_float(fp16 value) { return float_of_fp16(value); }
 
 template <typename T>
 __device__ __forceinline__ T from_float(float value);
@@ -54,4 +76,34 @@ __device__ __forceinline__ float from_float<float>(float value) {
 template <>
 __device__ __forceinline__ bf16 from_float<bf16>(float value) {
     return round_to_bf16(value);
+}
+
+template <>
+__device__ __forceinline__ fp16 from_float<fp16>(float value) {
+    return round_to_fp16(value);
+}
+
+// The pair of two numbers rounded to T, a 2-byte type.
+template <typename T>
+__device__ __forceinline__ u32 pack(float low, float high);
+
+template <>
+__device__ __forceinline__ u32 pack<bf16>(float low, float high) {
+    return pack_bf16(low, high);
+}
+
+template <>
+__device__ __forceinline__ u32 pack<fp16>(float low, float high) {
+    return pack_fp16(low, high);
+}
+
+// The numbers of a pair.
+template <typename T>
+__device__ __forceinline__ float unpack_low(u32 pair) {
+    return to_float(T{static_cast<u16>(pair)});
+}
+
+template <typename T>
+__device__ __forceinline__ float unpack_high(u32 pair) {
+    return to_float(T{static_cast<u16>(pair >> 16)});
 }

@@ -1,8 +1,8 @@
 <% include "device/types.cuh" %>
 // Vector access to memory. `load_16` and kin move 16 (8) bytes at an address that is a multiple of 16 (8).
-// `load_floats` and `store_floats` walk rows of either type, 4 or 8 elements a time, in fp32.
+// `load_floats` and `store_floats` walk rows of any float type, 4 or 8 elements a time, in fp32.
 
-// 16 bytes of T: 4 floats or 8 bf16.
+// 16 bytes of T: 4 floats or 8 of a 2-byte type.
 template <typename T>
 struct alignas(16) Pack {
     static constexpr i32 COUNT = 16 / sizeof(T);
@@ -52,15 +52,16 @@ __device__ __forceinline__ void load_floats(const float* from, float (&to)[N]) {
     }
 }
 
-template <i32 N>
-__device__ __forceinline__ void load_floats(const bf16* from, float (&to)[N]) {
+template <typename T, i32 N>
+__device__ __forceinline__ void load_floats(const T* from, float (&to)[N]) {
+    static_assert(sizeof(T) == 2, "a 2-byte type");
     static_assert(N == 4 || N % 8 == 0, "8 bytes or a whole number of 16-byte words");
     if constexpr (N == 4) {
         const Words2 words = load_8(from);
 #pragma unroll
         for (i32 i = 0; i < 2; ++i) {
-            to[2 * i] = unpack_low(words.word[i]);
-            to[2 * i + 1] = unpack_high(words.word[i]);
+            to[2 * i] = unpack_low<T>(words.word[i]);
+            to[2 * i + 1] = unpack_high<T>(words.word[i]);
         }
     } else {
 #pragma unroll
@@ -68,8 +69,8 @@ __device__ __forceinline__ void load_floats(const bf16* from, float (&to)[N]) {
             const Words4 words = load_16(from + part);
 #pragma unroll
             for (i32 i = 0; i < 4; ++i) {
-                to[part + 2 * i] = unpack_low(words.word[i]);
-                to[part + 2 * i + 1] = unpack_high(words.word[i]);
+                to[part + 2 * i] = unpack_low<T>(words.word[i]);
+                to[part + 2 * i + 1] = unpack_high<T>(words.word[i]);
             }
         }
     }
@@ -87,21 +88,32 @@ __device__ __forceinline__ void store_floats(float* to, const float (&from)[N]) 
     }
 }
 
-template <i32 N>
-__device__ __forceinline__ void store_floats(bf16* to, const float (&from)[N]) {
+template <typename T, i32 N>
+__device__ __forceinline__ void store_floats(T* to, const float (&from)[N]) {
+    static_assert(sizeof(T) == 2, "a 2-byte type");
     static_assert(N == 4 || N % 8 == 0, "8 bytes or a whole number of 16-byte words");
     if constexpr (N == 4) {
         Words2 words;
 #pragma unroll
-        for (i32 i = 0; i < 2; ++i) words.word[i] = pack_bf16(from[2 * i], from[2 * i + 1]);
+        for (i32 i = 0; i < 2; ++i) words.word[i] = pack<T>(from[2 * i], from[2 * i + 1]);
         store_8(to, words);
     } else {
 #pragma unroll
         for (i32 part = 0; part < N; part += 8) {
             Words4 words;
 #pragma unroll
-            for (i32 i = 0; i < 4; ++i) words.word[i] = pack_bf16(from[part + 2 * i], from[part + 2 * i + 1]);
+            for (i32 i = 0; i < 4; ++i) words.word[i] = pack<T>(from[part + 2 * i], from[part + 2 * i + 1]);
             store_16(to + part, words);
         }
+    }
+}
+
+// Where an element of a tensor lies whose rows of COLUMNS begin `stride` apart; with COLUMNS = 0 it has no gaps.
+template <i32 COLUMNS>
+__device__ __forceinline__ i64 place(i64 element, i64 stride) {
+    if constexpr (COLUMNS > 0) {
+        return element / COLUMNS * stride + element % COLUMNS;
+    } else {
+        return element;
     }
 }

@@ -10,6 +10,8 @@ pub enum Dtype {
     Fp32,
     /// bfloat16: the upper half of an fp32.
     Bf16,
+    /// IEEE half precision.
+    Fp16,
     /// Signed 32-bit whole number: tokens, positions, counters.
     I32,
 }
@@ -29,6 +31,8 @@ pub struct Row {
     pub bytes: usize,
     /// Stored mantissa bits; 0 for a whole number.
     pub mantissa_bits: u32,
+    /// Exponent bits, laid out as IEEE 754 does; 0 for a whole number.
+    pub exponent_bits: u32,
     /// May a Shape ask for it as its precision?
     pub is_precision: bool,
 }
@@ -42,6 +46,7 @@ pub const ALL: &[Row] = &[
         safetensors: "F32",
         bytes: 4,
         mantissa_bits: 23,
+        exponent_bits: 8,
         is_precision: true,
     },
     Row {
@@ -51,6 +56,17 @@ pub const ALL: &[Row] = &[
         safetensors: "BF16",
         bytes: 2,
         mantissa_bits: 7,
+        exponent_bits: 8,
+        is_precision: true,
+    },
+    Row {
+        dtype: Dtype::Fp16,
+        name: "fp16",
+        cuda: "fp16",
+        safetensors: "F16",
+        bytes: 2,
+        mantissa_bits: 10,
+        exponent_bits: 5,
         is_precision: true,
     },
     Row {
@@ -60,6 +76,7 @@ pub const ALL: &[Row] = &[
         safetensors: "I32",
         bytes: 4,
         mantissa_bits: 0,
+        exponent_bits: 0,
         is_precision: false,
     },
 ];
@@ -96,18 +113,37 @@ impl Dtype {
         0.5_f64.powi(self.row().mantissa_bits.cast_signed())
     }
 
-    /// `value` rounded to this type, to nearest, ties to even. The exponent range is that of fp32 for every float
-    /// row so far; subnormals of the target are kept exact, which no test depends on.
+    /// Greatest exponent of a number of this type; the least one of a normal number is 1 minus this.
+    fn max_exponent(self) -> i32 {
+        (1 << (self.row().exponent_bits - 1)) - 1
+    }
+
+    /// Greatest finite number of this type; infinite for a whole number.
+    #[must_use]
+    pub fn max(self) -> f64 {
+        if self.is_integer() {
+            return f64::INFINITY;
+        }
+        (2.0 - self.epsilon()) * 2_f64.powi(self.max_exponent())
+    }
+
+    /// `value` rounded to this type, to nearest, ties to even; what lies beyond its greatest number becomes infinite.
     #[must_use]
     pub fn round(self, value: f64) -> f64 {
         if self.is_integer() || !value.is_finite() {
             return value;
         }
+        let least_normal = 2_f64.powi(1 - self.max_exponent());
+        if value.abs() < least_normal {
+            // Subnormal numbers lie evenly; both powers of two are exact.
+            let unit = least_normal * self.epsilon();
+            return (value / unit).round_ties_even() * unit;
+        }
         let dropped = 52 - self.row().mantissa_bits;
         let bits = value.to_bits();
         let half = (1_u64 << (dropped - 1)) - 1 + ((bits >> dropped) & 1);
         let rounded = f64::from_bits((bits + half) & !((1_u64 << dropped) - 1));
-        if rounded.abs() > f64::from(f32::MAX) { f64::INFINITY.copysign(rounded) } else { rounded }
+        if rounded.abs() > self.max() { f64::INFINITY.copysign(rounded) } else { rounded }
     }
 
     /// The type of that name that a Shape may ask for.
@@ -123,14 +159,17 @@ mod tests {
 
     #[test]
     fn every_variant_has_its_own_row() {
-        for dtype in [Dtype::Fp32, Dtype::Bf16, Dtype::I32] {
+        for dtype in [Dtype::Fp32, Dtype::Bf16, Dtype::Fp16, Dtype::I32] {
             assert_eq!(dtype.row().dtype, dtype);
         }
     }
 
     #[test]
     fn fp32_rounding_is_the_cast() {
-        for value in [0.1, -3.7e8, 1.0 + 2f64.powi(-24), 1.0 + 3.0 * 2f64.powi(-24), 0.0] {
+        let tiny = f64::from(f32::from_bits(1));
+        let edges = [1e-40, 1.5 * tiny, 0.5 * tiny, 3.4e38, 3.4028236e38, -1e39];
+        let ties = [1.0 + 2f64.powi(-24), 1.0 + 3.0 * 2f64.powi(-24)];
+        for value in [0.1, -3.7e8, 0.0].into_iter().chain(edges).chain(ties) {
             assert_eq!(Dtype::Fp32.round(value), f64::from(value as f32), "{value}");
         }
     }
@@ -141,5 +180,55 @@ mod tests {
         assert_eq!(Dtype::Bf16.round(1.0 + 3.0 * 2f64.powi(-8)), 1.0 + 2f64.powi(-6));
         assert_eq!(Dtype::Bf16.round(1.0 + 2f64.powi(-8) + 1e-9), 1.0 + 2f64.powi(-7));
         assert!(Dtype::Bf16.round(3.4e38 * 1.01).is_infinite());
+    }
+
+    /// The number that 16 bits with a sign, an exponent and a mantissa stand for, from the definition of IEEE 754.
+    fn decode(bits: u16, dtype: Dtype) -> f64 {
+        let Row { mantissa_bits, exponent_bits, .. } = *dtype.row();
+        let mantissa =
+            f64::from(u32::from(bits) & ((1 << mantissa_bits) - 1)) * 0.5_f64.powi(mantissa_bits as i32);
+        let exponent = (i32::from(bits) >> mantissa_bits) & ((1 << exponent_bits) - 1);
+        let bias = (1 << (exponent_bits - 1)) - 1;
+        let size = match exponent {
+            0 => mantissa * 2_f64.powi(1 - bias),
+            _ if exponent == 2 * bias + 1 && mantissa == 0.0 => f64::INFINITY,
+            _ if exponent == 2 * bias + 1 => f64::NAN,
+            _ => (1.0 + mantissa) * 2_f64.powi(exponent - bias),
+        };
+        if bits >> 15 == 1 { -size } else { size }
+    }
+
+    #[test]
+    fn every_number_of_a_short_type_rounds_to_itself_and_its_neighbourhood_to_it() {
+        for dtype in [Dtype::Bf16, Dtype::Fp16] {
+            for bits in 0..=u16::MAX {
+                let value = decode(bits, dtype);
+                let rounded = dtype.round(value);
+                let same =
+                    if value.is_nan() { rounded.is_nan() } else { rounded.to_bits() == value.to_bits() };
+                assert!(same, "{} {bits:#06x}: {value} became {rounded}", dtype.name());
+                let next = decode(bits.wrapping_add(1), dtype);
+                if !value.is_finite() || !next.is_finite() || bits == 0x7fff {
+                    continue;
+                }
+                // Halfway goes to the neighbour whose last bit is 0, anything off it to the nearer one.
+                let half = value / 2.0 + next / 2.0;
+                let even = if bits & 1 == 0 { value } else { next };
+                let place = format!("{} between {value} and {next}", dtype.name());
+                assert_eq!(dtype.round(half), even, "{place}");
+                assert_eq!(dtype.round(half + (value - half) * 1e-6), value, "{place}");
+                assert_eq!(dtype.round(half + (next - half) * 1e-6), next, "{place}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_beyond_the_greatest_number_becomes_infinite() {
+        assert_eq!(Dtype::Fp16.max(), 65504.0);
+        assert_eq!(Dtype::Fp32.max(), f64::from(f32::MAX));
+        assert_eq!(Dtype::Fp16.round(65519.9), 65504.0);
+        assert_eq!(Dtype::Fp16.round(-65520.0), f64::NEG_INFINITY);
+        assert_eq!(Dtype::Fp16.round(2f64.powi(-25)), 0.0);
+        assert_eq!(Dtype::Fp16.round(2f64.powi(-25) * 1.01), 2f64.powi(-24));
     }
 }
