@@ -1,6 +1,7 @@
 //! The closed set of kernels that any run of a Shape may choose on a GPU.
 
 use crate::arch::Arch;
+use crate::dtype;
 use crate::launch::{Launch, Lowered};
 use crate::options::Options;
 use crate::passes::{SWITCHES, forward::Head, forward_step, train_step};
@@ -8,18 +9,22 @@ use crate::plan::Plan;
 use crate::shape::Shape;
 use crate::spec::KernelSpec;
 
-/// Every kernel, sorted by name, each once. Kernels do not depend on batch and length, so small plans of every kind,
-/// with and without each fusion, name them all; a test proves it for other lengths.
+/// Every kernel, sorted by name, each once. Kernels do not depend on batch and length, so small plans of every kind, in
+/// every precision, with and without each fusion, name them all; a test proves it for other lengths.
 #[must_use]
 pub fn kernels(shape: &Shape, arch: &Arch) -> Vec<KernelSpec> {
     // Blocks of a kind are alike, and two of them have every neighbour that a block can have.
     let layers = shape.layers.min(shape.pattern.len().max(2));
     let shape = &Shape { layers, ..shape.clone() };
-    let mut every = vec![Options::default()];
-    for (name, _) in SWITCHES {
-        every.push(Options { without: vec![(*name).to_owned()], ..Options::default() });
+    let mut every = Vec::new();
+    for row in dtype::ALL.iter().filter(|row| row.is_precision) {
+        let plain = Options { precision: Some(row.dtype), ..Options::default() };
+        for (name, _) in SWITCHES {
+            every.push(Options { without: vec![(*name).to_owned()], ..plain.clone() });
+        }
+        every.push(Options { clip: None, ..plain.clone() });
+        every.push(plain);
     }
-    every.push(Options { clip: None, ..Options::default() });
     let mut specs = Vec::new();
     for options in &every {
         specs.extend(of_plan(&train_step(shape, options, 1, 1), arch));

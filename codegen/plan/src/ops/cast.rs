@@ -1,6 +1,7 @@
 //! A copy, to another element type where the buffers differ in it: `y = x`.
 
 use super::Operation;
+use super::rowwise::pointwise;
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::{Launch, Lowered};
@@ -34,7 +35,8 @@ impl Operation for Cast {
         let whole = io.buffer("x").view.is_none() && io.buffer("y").view.is_none();
         match (io.id("x"), io.id("y")) {
             (Some(from), Some(to)) if plain && whole => Lowered::Launches(vec![Launch::Copy { from, to }]),
-            _ => Lowered::NoKernel("no kernel yet"),
+            _ if io.dtype("x").is_integer() => Lowered::NoKernel("whole numbers are only copied whole"),
+            _ => pointwise(io, "cast/copy", &[("y", "y_type"), ("x", "x_type")], Vec::new()),
         }
     }
 

@@ -1,11 +1,14 @@
 //! A matrix product with a weight: `y = x weight^T (+ bias) (+ residual)`, weight [outputs, inputs].
 
 use super::Operation;
+use super::rowwise::{
+    MISSING, UNEVEN, accumulate, aligned, column_sums, column_totals, launches, partials_shape,
+};
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::{Gemm, Launch, Lowered, Operand};
 use crate::plan::{Io, Mode, Step};
-use crate::tape::{Tape, read};
+use crate::tape::{Tape, read, write};
 
 #[cfg(feature = "reference")]
 use crate::{
@@ -19,7 +22,8 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub struct Linear;
 
-/// Reads d_y, x, weight. Writes d_x, d_weight and, where the linear has a bias, d_bias.
+/// Reads d_y, x, weight. Writes d_x, d_weight and, where the linear has a bias, d_bias and partials, the sums of d_bias
+/// over fixed sets of rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearBackward;
 
@@ -42,7 +46,13 @@ impl Operation for Linear {
             tape.into(step, "weight", "d_weight"),
             tape.into(step, "bias", "d_bias"),
         ];
-        tape.emit(LinearBackward, reads, writes.into_iter().flatten().collect());
+        let mut writes: Vec<_> = writes.into_iter().flatten().collect();
+        if let Some(bias) = Tape::id(step, "bias") {
+            let (y, bias) = (tape.plan().buffer(d_y.buffer), tape.plan().buffer(bias));
+            let (name, shape) = (format!("{}.partials", bias.name), partials_shape(y.rows(), y.columns()));
+            writes.push(write("partials", tape.scratch(name, shape)));
+        }
+        tape.emit(LinearBackward, reads, writes);
         tape.pass_on(step, index, "y", &["residual"]);
     }
 
@@ -120,9 +130,6 @@ impl Operation for LinearBackward {
     }
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
-        if io.has("d_bias") {
-            return Lowered::NoKernel("no kernel yet for the bias gradient");
-        }
         let operand = |slot, transposed| io.id(slot).map(|buffer| Operand { buffer, transposed });
         let (rows, n, k) = (io.rows("d_y"), io.columns("d_y"), io.columns("x"));
         let product = |a, b, slot, (m, n, k)| {
@@ -132,7 +139,18 @@ impl Operation for LinearBackward {
         };
         let d_x = product(operand("d_y", false), operand("weight", false), "d_x", (rows, k, n));
         let d_weight = product(operand("d_y", true), operand("x", false), "d_weight", (n, k, rows));
-        Lowered::Launches([d_x, d_weight].into_iter().flatten().collect())
+        let mut all: Vec<_> = [d_x, d_weight].into_iter().flatten().map(Some).collect();
+        if io.has("d_bias") {
+            if !io.has("partials") {
+                return MISSING;
+            }
+            if !aligned(io, &["d_y"]) {
+                return UNEVEN;
+            }
+            all.push(column_sums(io, "partials", "d_y", rows));
+            all.push(column_totals(io, [Some("d_bias"), None], "partials", n, accumulate(io, "d_bias")));
+        }
+        launches(all)
     }
 
     #[cfg(feature = "reference")]

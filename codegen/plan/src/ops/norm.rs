@@ -5,7 +5,9 @@
 //! normalised on its own with the same weight. The factor w is a learned weight, 1 + that, or absent.
 
 use super::Operation;
-use super::rowwise::{MISSING, UNEVEN, WARP, WIDTH, accumulate, count, elements, kernel, launches, pointer};
+use super::rowwise::{
+    MISSING, UNEVEN, WARP, WIDTH, accumulate, column_totals, count, elements, kernel, launches, pointer,
+};
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::{Launch, Lowered};
@@ -196,19 +198,8 @@ impl NormBackward {
 
     /// The blocks' sums, added up.
     fn weight_launch(&self, io: &Io, columns: usize) -> Option<Launch> {
-        let block = 256;
-        let spec = KernelSpec {
-            template: "norm/backward_weight",
-            block,
-            shared_memory: 4 * block,
-            fields: vec![
-                field("bias", "bias", SpecValue::Bool(self.0.has_bias())),
-                field("columns", "d", SpecValue::Int(columns as i64)),
-            ],
-        };
-        let mut arguments = ["d_weight", "d_bias", "partials"].map(|slot| pointer(io, slot)).to_vec();
-        arguments.extend([count(self.partials(io)), accumulate(io, "d_weight")]);
-        kernel(spec, [(self.sums() * columns).div_ceil(WARP), 1, 1], arguments)
+        let bias = self.0.has_bias().then_some("d_bias");
+        column_totals(io, [Some("d_weight"), bias], "partials", columns, accumulate(io, "d_weight"))
     }
 
     fn partials(&self, io: &Io) -> usize {

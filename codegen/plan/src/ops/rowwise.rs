@@ -5,7 +5,7 @@
 
 use crate::launch::{Argument, Launch, Lowered};
 use crate::plan::{Io, Mode};
-use crate::spec::KernelSpec;
+use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 
 /// Neighbouring elements that a thread moves at once.
 pub(super) const WIDTH: usize = 8;
@@ -84,4 +84,101 @@ pub(super) fn accumulate(io: &Io, slot: &str) -> Argument {
 #[must_use]
 pub(super) fn any_view(io: &Io, slots: &[&str]) -> bool {
     slots.iter().any(|slot| io.has(slot) && io.buffer(slot).view.is_some())
+}
+
+/// Do 16-byte accesses fit each slot: its columns, the first of them, and the distance between its rows?
+#[must_use]
+pub(super) fn aligned(io: &Io, slots: &[&str]) -> bool {
+    slots.iter().filter_map(|slot| io.id(slot)).all(|id| {
+        let numbers = [io.plan.buffer(id).columns(), io.plan.base(id).1, io.plan.row_stride(id)];
+        numbers.iter().all(|n| n.is_multiple_of(WIDTH))
+    })
+}
+
+/// The kernel of an op that makes each element of its first slot from those at the same place of the others; each slot
+/// comes with the name of its type in the template. Tensors without gaps are walked as one row, whatever their shape;
+/// columns of wider buffers row by row.
+#[must_use]
+pub(super) fn pointwise(
+    io: &Io,
+    template: &'static str,
+    slots: &[(&'static str, &'static str)],
+    own: Vec<SpecField>,
+) -> Lowered {
+    let names: Vec<&str> = slots.iter().map(|(slot, _)| *slot).collect();
+    let views = any_view(io, &names);
+    if views && !aligned(io, &names) {
+        return UNEVEN;
+    }
+    let columns = if views { io.columns(names[0]) } else { 0 };
+    let mut fields: Vec<_> =
+        slots.iter().map(|(slot, name)| field(name, "", SpecValue::Type(io.dtype(slot)))).collect();
+    fields.extend(own);
+    fields.push(field("columns", "d", SpecValue::Int(columns as i64)));
+    let spec = KernelSpec { template, block: BLOCK, shared_memory: 0, fields };
+    let n = io.buffer(names[0]).len();
+    let mut arguments: Vec<_> = names.iter().map(|slot| pointer(io, slot)).collect();
+    arguments.push(elements(n));
+    arguments.extend(names.iter().map(|slot| elements(io.row_stride(slot))));
+    arguments.push(accumulate(io, names[0]));
+    elementwise(spec, n, arguments)
+}
+
+/// Most sets of rows over which `column_sums` adds before its second stage; fixed, so that the order of the sum does
+/// not depend on the GPU.
+const SETS: usize = 128;
+
+/// Fewest rows worth a set of their own.
+const SET_ROWS: usize = 64;
+
+/// Columns of a block of the first stage.
+const SLICE: usize = WARP * WIDTH;
+
+/// Shape of the scratch that `column_sums` needs.
+#[must_use]
+pub(super) fn partials_shape(rows: usize, columns: usize) -> Vec<usize> {
+    vec![rows.div_ceil(SET_ROWS).clamp(1, SETS), columns]
+}
+
+/// First stage of a sum over rows: `partials` gets the sums over fixed sets of the first `rows` rows of `x`.
+#[must_use]
+pub(super) fn column_sums(io: &Io, partials: &str, x: &str, rows: usize) -> Option<Launch> {
+    let columns = io.columns(x);
+    let spec = KernelSpec {
+        template: "column_sums/rows",
+        block: BLOCK,
+        shared_memory: 4 * BLOCK * (WIDTH as u32),
+        fields: vec![
+            field("x_type", "", SpecValue::Type(io.dtype(x))),
+            field("columns", "d", SpecValue::Int(columns as i64)),
+        ],
+    };
+    let arguments = vec![pointer(io, partials), pointer(io, x), count(rows), elements(io.row_stride(x))];
+    kernel(spec, [columns.div_ceil(SLICE), io.buffer(partials).shape[0], 1], arguments)
+}
+
+/// Second stage: the partial sums are added up into one output of `columns`, or two that lie behind each other in each
+/// partial sum.
+#[must_use]
+pub(super) fn column_totals(
+    io: &Io,
+    outputs: [Option<&str>; 2],
+    partials: &str,
+    columns: usize,
+    accumulate: Argument,
+) -> Option<Launch> {
+    let n = outputs.iter().flatten().count();
+    let spec = KernelSpec {
+        template: "column_sums/total",
+        block: BLOCK,
+        shared_memory: 4 * BLOCK,
+        fields: vec![
+            field("outputs", "n", SpecValue::Int(n as i64)),
+            field("columns", "d", SpecValue::Int(columns as i64)),
+        ],
+    };
+    let mut arguments: Vec<_> =
+        outputs.map(|slot| Argument::Buffer(slot.and_then(|slot| io.id(slot)))).to_vec();
+    arguments.extend([pointer(io, partials), count(io.buffer(partials).shape[0]), accumulate]);
+    kernel(spec, [(n * columns).div_ceil(WARP), 1, 1], arguments)
 }

@@ -3,7 +3,7 @@
 use crate::buffer::Role;
 use crate::dtype::Dtype;
 use crate::ops::adamw::AdamW;
-use crate::ops::gradient_norm::GradientNorm;
+use crate::ops::gradient_norm::{GradientNorm, n_partials};
 use crate::options::{AdamWOptions, Options};
 use crate::plan::{Phase, Plan, Step};
 use crate::shape::Shape;
@@ -21,10 +21,12 @@ pub fn add(mut plan: Plan, shape: &Shape, options: &Options) -> Plan {
     let learning_rate = plan.add("learning_rate", vec![1], Dtype::Fp32, Role::Input);
     let step = plan.add("step", vec![1], Dtype::I32, Role::Input);
     let norm = plan.add("gradient_norm", vec![1], Dtype::Fp32, Role::Output);
+    let n = n_partials(pairs.iter().map(|(_, _, gradient)| plan.buffer(*gradient).len()));
+    let partials = plan.add("gradient_norm.partials", vec![n], Dtype::Fp32, Role::Scratch);
     plan.steps.push(Step {
         op: GradientNorm.into(),
         reads: pairs.iter().map(|(_, _, gradient)| read("gradient", *gradient)).collect(),
-        writes: vec![write("norm", norm)],
+        writes: vec![write("norm", norm), write("partials", partials)],
         phase: Phase::Update,
     });
     for (parameter, id, gradient) in pairs {
