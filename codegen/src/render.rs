@@ -120,6 +120,8 @@ fn head(spec: &KernelSpec, path: &str, kernel: &str) -> String {
             SpecValue::Float(number) => format!("{number:?}"),
             SpecValue::Bool(answer) => answer.to_string(),
             SpecValue::Word(word) => (*word).to_owned(),
+            SpecValue::Text(text) => text.clone(),
+            SpecValue::Table(numbers) => format!("{} numbers", numbers.len()),
         };
         let _ = writeln!(head, "//   {} = {value}", field.name);
     }
@@ -145,6 +147,8 @@ fn values(spec: &KernelSpec, kernel: &str) -> Result<BTreeMap<&'static str, Stri
             })?,
             SpecValue::Bool(answer) => answer.to_string(),
             SpecValue::Word(word) => (*word).to_owned(),
+            SpecValue::Text(text) => text.clone(),
+            SpecValue::Table(numbers) => table(numbers),
         };
         if values.insert(field.name, text).is_some() {
             return Err(RenderError::NameTwice { kernel: kernel.to_owned(), name: field.name.to_owned() });
@@ -156,6 +160,12 @@ fn values(spec: &KernelSpec, kernel: &str) -> Result<BTreeMap<&'static str, Stri
 /// `1e-5f`, `10000.0f`: the shortest digits that mean `value`; the C++ compiler rounds them once.
 fn float_literal(value: f64) -> Option<String> {
     (value as f32).is_finite().then(|| format!("{value:?}f"))
+}
+
+/// `{3ull, 4ull}`.
+fn table(numbers: &[u64]) -> String {
+    let numbers: Vec<_> = numbers.iter().map(|number| format!("{number}ull")).collect();
+    format!("{{{}}}", numbers.join(", "))
 }
 
 /// `file` without its include lines. Adds to `device` what they name, dependencies first, each once.
@@ -254,6 +264,7 @@ mod tests {
                 field("table_type", "", SpecValue::Type(Dtype::Bf16)),
                 field("y_type", "", SpecValue::Type(Dtype::Fp32)),
                 field("columns", "d", SpecValue::Int(768)),
+                field("scale", "s", SpecValue::Float(1.0)),
             ],
         }
     }

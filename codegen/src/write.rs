@@ -125,15 +125,18 @@ pub fn write(
 
 fn kernel<'a>(one: &'a Generated, cubin: Option<&Cubin>) -> Kernel<'a> {
     let Generated { kernel: name, spec, .. } = one;
-    let fields = spec.fields.iter().map(|field| {
+    let fields = spec.fields.iter().filter_map(|field| {
         let value = match &field.value {
             SpecValue::Type(dtype) => dtype.name().into(),
             SpecValue::Int(value) => (*value).into(),
             SpecValue::Float(value) => (*value).into(),
             SpecValue::Bool(value) => (*value).into(),
             SpecValue::Word(value) => (*value).into(),
+            SpecValue::Text(value) => value.as_str().into(),
+            // Other fields decide them.
+            SpecValue::Table(_) => return None,
         };
-        (field.name.to_owned(), value)
+        Some((field.name.to_owned(), value))
     });
     let fields = fields.collect();
     let resources = cubin.map(|cubin| cubin.remarks.resources.clone()).unwrap_or_default();

@@ -17,6 +17,10 @@ pub enum SpecValue {
     Bool(bool),
     /// One of a template's named variants; rendered as it is (an enumerator or a function name).
     Word(&'static str),
+    /// A name put together from several values, of letters, digits, `_`, `.` and `-`; rendered as it is.
+    Text(String),
+    /// Whole numbers computed from the other fields; rendered as a braced list, and not part of the name.
+    Table(Vec<u64>),
 }
 
 /// A named compile-time value and the prefix it has in the kernel's name.
@@ -63,6 +67,8 @@ impl KernelSpec {
                 SpecValue::Bool(true) => (*label).to_owned(),
                 SpecValue::Bool(false) => continue,
                 SpecValue::Word(word) => format!("{label}{word}"),
+                SpecValue::Text(text) => format!("{label}{text}").replace('-', "m").replace('.', "p"),
+                SpecValue::Table(_) => continue,
             };
             name.push('_');
             name.push_str(&part);
@@ -88,8 +94,10 @@ mod tests {
                 field("epsilon", "eps", SpecValue::Float(1e-5)),
                 field("bias", "bias", SpecValue::Bool(false)),
                 field("wide", "wide", SpecValue::Bool(true)),
+                field("rule", "by", SpecValue::Text("linear_1.5e-1".to_owned())),
+                field("table", "", SpecValue::Table(vec![3, 4])),
             ],
         };
-        assert_eq!(spec.name(), "norm_forward_rms_fp32_d768_eps1em5_wide_t128");
+        assert_eq!(spec.name(), "norm_forward_rms_fp32_d768_eps1em5_wide_bylinear_1p5em1_t128");
     }
 }
