@@ -48,3 +48,20 @@ __device__ __forceinline__ float block_sum(float value, float* room) {
     block_sums<THREADS>(values, room);
     return values[0];
 }
+
+// The greatest value of the block, for every thread. A value that is not a number is passed over. `room` is as large as
+// for one sum, and may be used again at once.
+template <i32 THREADS>
+__device__ __forceinline__ float block_max(float value, float* room) {
+    constexpr i32 WARPS = THREADS / WARP_SIZE;
+    value = warp_max(value);
+    if constexpr (WARPS > 1) {
+        // Guards `room`: readers of an earlier sum are done.
+        barrier();
+        if (lane_index() == 0) room[warp_index()] = value;
+        // Guards `room`: every warp's value is there.
+        barrier();
+        for (i32 warp = 0; warp < WARPS; ++warp) value = room[warp] > value ? room[warp] : value;
+    }
+    return value;
+}

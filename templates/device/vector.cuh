@@ -1,6 +1,7 @@
 <% include "device/types.cuh" %>
 // Vector access to memory. `load_16` and kin move 16 (8) bytes at an address that is a multiple of 16 (8).
-// `load_floats` and `store_floats` walk rows of any float type, 4 or 8 elements a time, in fp32.
+// `load_floats` and `store_floats` walk rows of any float type in fp32, 4 or 8 elements a time, or 1 where rows do not
+// come in whole words.
 
 // 16 bytes of T: 4 floats or 8 of a 2-byte type.
 template <typename T>
@@ -43,9 +44,10 @@ __device__ __forceinline__ void store_8(T* to, Words2 value) {
 
 template <i32 N>
 __device__ __forceinline__ void load_floats(const float* from, float (&to)[N]) {
-    static_assert(N % 4 == 0, "a whole number of 16-byte words");
+    static_assert(N == 1 || N % 4 == 0, "one, or a whole number of 16-byte words");
+    if constexpr (N == 1) to[0] = *from;
 #pragma unroll
-    for (i32 part = 0; part < N; part += 4) {
+    for (i32 part = 0; part + 4 <= N; part += 4) {
         const Words4 words = load_16(from + part);
 #pragma unroll
         for (i32 i = 0; i < 4; ++i) to[part + i] = float_of_bits(words.word[i]);
@@ -55,8 +57,10 @@ __device__ __forceinline__ void load_floats(const float* from, float (&to)[N]) {
 template <typename T, i32 N>
 __device__ __forceinline__ void load_floats(const T* from, float (&to)[N]) {
     static_assert(sizeof(T) == 2, "a 2-byte type");
-    static_assert(N == 4 || N % 8 == 0, "8 bytes or a whole number of 16-byte words");
-    if constexpr (N == 4) {
+    static_assert(N == 1 || N == 4 || N % 8 == 0, "one, 8 bytes or a whole number of 16-byte words");
+    if constexpr (N == 1) {
+        to[0] = to_float(*from);
+    } else if constexpr (N == 4) {
         const Words2 words = load_8(from);
 #pragma unroll
         for (i32 i = 0; i < 2; ++i) {
@@ -78,9 +82,10 @@ __device__ __forceinline__ void load_floats(const T* from, float (&to)[N]) {
 
 template <i32 N>
 __device__ __forceinline__ void store_floats(float* to, const float (&from)[N]) {
-    static_assert(N % 4 == 0, "a whole number of 16-byte words");
+    static_assert(N == 1 || N % 4 == 0, "one, or a whole number of 16-byte words");
+    if constexpr (N == 1) *to = from[0];
 #pragma unroll
-    for (i32 part = 0; part < N; part += 4) {
+    for (i32 part = 0; part + 4 <= N; part += 4) {
         Words4 words;
 #pragma unroll
         for (i32 i = 0; i < 4; ++i) words.word[i] = bits_of_float(from[part + i]);
@@ -91,8 +96,10 @@ __device__ __forceinline__ void store_floats(float* to, const float (&from)[N]) 
 template <typename T, i32 N>
 __device__ __forceinline__ void store_floats(T* to, const float (&from)[N]) {
     static_assert(sizeof(T) == 2, "a 2-byte type");
-    static_assert(N == 4 || N % 8 == 0, "8 bytes or a whole number of 16-byte words");
-    if constexpr (N == 4) {
+    static_assert(N == 1 || N == 4 || N % 8 == 0, "one, 8 bytes or a whole number of 16-byte words");
+    if constexpr (N == 1) {
+        *to = from_float<T>(from[0]);
+    } else if constexpr (N == 4) {
         Words2 words;
 #pragma unroll
         for (i32 i = 0; i < 2; ++i) words.word[i] = pack<T>(from[2 * i], from[2 * i + 1]);

@@ -4,15 +4,15 @@
 //! sqrt(var(x) + eps) + b` (J. Ba, J. Kiros, G. Hinton, 2016). With `groups` above 1 a row is that many vectors, each
 //! normalised on its own with the same weight. The factor w is a learned weight, 1 + that, or absent.
 
+mod kernels;
+
+pub use kernels::most_partials;
+
 use super::Operation;
-use super::rowwise::{
-    MISSING, UNEVEN, WARP, WIDTH, accumulate, column_totals, count, elements, kernel, launches, pointer,
-};
 use crate::arch::Arch;
 use crate::cost::Cost;
-use crate::launch::{Launch, Lowered};
+use crate::launch::Lowered;
 use crate::plan::{Io, Step};
-use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 use crate::tape::{Tape, read, write};
 
 #[cfg(feature = "reference")]
@@ -105,47 +105,6 @@ pub struct Norm {
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormBackward(pub Norm);
 
-/// Most sets of rows over which weight gradients are summed before the second stage; fixed, so that the order of the
-/// sum does not depend on the GPU.
-pub const PARTIALS: usize = 256;
-
-/// Widest row that the forward kernel holds in registers.
-const FORWARD_COLUMNS: usize = 16384;
-
-/// Widest row that the backward kernel holds in registers, with its sums.
-const BACKWARD_COLUMNS: usize = 8192;
-
-/// Widest row that one warp walks alone.
-const WARP_COLUMNS: usize = 1024;
-
-/// Most threads that share a row.
-const ROW_THREADS: usize = 512;
-
-/// How the threads of a block are dealt out to rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Threads {
-    row: usize,
-    block: usize,
-}
-
-/// Part of a warp for short rows, a warp for longer ones, the block for the longest.
-fn forward_threads(columns: usize) -> Threads {
-    let parts = columns / WIDTH;
-    if columns <= WARP_COLUMNS {
-        return Threads { row: parts.next_power_of_two().min(WARP), block: 128 };
-    }
-    let row = parts.div_ceil(parts.div_ceil(ROW_THREADS)).next_multiple_of(WARP);
-    Threads { row, block: row }
-}
-
-/// As forward, but with so many threads per block that a thread's registers leave room for a second block: there are
-/// few blocks, since each leaves a partial sum.
-fn backward_threads(columns: usize) -> Threads {
-    let Threads { row, block } = forward_threads(columns);
-    let per_thread = (columns / WIDTH).div_ceil(row);
-    Threads { row, block: if row > WARP { block } else { [512, 256, 128, 128][per_thread - 1] } }
-}
-
 impl Norm {
     /// Is there a learned bias?
     #[must_use]
@@ -157,57 +116,6 @@ impl Norm {
     #[cfg(feature = "reference")]
     fn factor<F: Float>(&self, inputs: &Inputs<F>, i: usize) -> F {
         inputs.find("weight").map_or(F::of(1.0), |weight| weight[i] + F::of(self.weight.offset()))
-    }
-
-    /// What forward and backward kernels have in common, in the order of their names.
-    fn fields(&self, io: &Io, columns: usize, threads: Threads) -> Vec<SpecField> {
-        vec![
-            field("kind", "", SpecValue::Word(self.kind.name())),
-            field("x_type", "", SpecValue::Type(io.dtype("x"))),
-            field("bias", "bias", SpecValue::Bool(self.has_bias())),
-            field("groups", "g", SpecValue::Int(self.groups as i64)),
-            field("columns", "d", SpecValue::Int(columns as i64)),
-            field("row_threads", "rt", SpecValue::Int(threads.row as i64)),
-        ]
-    }
-}
-
-impl NormBackward {
-    /// `d_x`, and a sum of `d_weight` and `d_bias` per block.
-    fn rows_launch(&self, io: &Io, columns: usize) -> Option<Launch> {
-        let threads = backward_threads(columns);
-        let mut fields = self.0.fields(io, columns, threads);
-        fields.insert(1, field("dy_type", "", SpecValue::Type(io.dtype("d_y"))));
-        fields.insert(3, field("dx_type", "", SpecValue::Type(io.dtype("d_x"))));
-        let warps = threads.block / WARP;
-        // Two sums over the block for a row; or, among warps with rows of their own, one partial sum.
-        let floats = if threads.row > WARP { 2 * warps } else { self.sums() * columns };
-        let spec = KernelSpec {
-            template: "norm/backward",
-            block: threads.block as u32,
-            shared_memory: 4 * floats as u32,
-            fields,
-        };
-        let slots = ["d_x", "partials", "d_y", "x", "weight", "mean", "rstd"];
-        let mut arguments: Vec<_> = slots.iter().map(|slot| pointer(io, slot)).collect();
-        arguments.push(count(io.rows("x")));
-        arguments.extend(["d_x", "d_y", "x"].map(|slot| elements(io.row_stride(slot))));
-        arguments.push(accumulate(io, "d_x"));
-        kernel(spec, [self.partials(io), 1, 1], arguments)
-    }
-
-    /// The blocks' sums, added up.
-    fn weight_launch(&self, io: &Io, columns: usize) -> Option<Launch> {
-        let bias = self.0.has_bias().then_some("d_bias");
-        column_totals(io, [Some("d_weight"), bias], "partials", columns, accumulate(io, "d_weight"))
-    }
-
-    fn partials(&self, io: &Io) -> usize {
-        io.buffer("partials").shape[0]
-    }
-
-    fn sums(&self) -> usize {
-        1 + usize::from(self.0.has_bias())
     }
 }
 
@@ -236,40 +144,14 @@ impl Operation for Norm {
             let (rows, weight) = (tape.plan().buffer(x).rows(), tape.plan().buffer(weight));
             let (name, d) = (format!("{}.partials", weight.name), weight.len());
             let sums = 1 + usize::from(self.has_bias());
-            let n = (rows * self.groups).min(PARTIALS);
+            let n = (rows * self.groups).min(most_partials(d));
             writes.push(write("partials", tape.scratch(name, vec![n, sums, d])));
         }
         tape.emit(NormBackward(self.clone()), reads, writes);
     }
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
-        let columns = io.columns("x") / self.groups;
-        if self.weight != NormWeight::W || self.count != columns {
-            return Lowered::NoKernel("no kernel yet");
-        }
-        if !columns.is_multiple_of(WIDTH) {
-            return UNEVEN;
-        }
-        if columns > FORWARD_COLUMNS {
-            return Lowered::NoKernel("no kernel yet for rows that wide");
-        }
-        let threads = forward_threads(columns);
-        let mut fields = self.fields(io, columns, threads);
-        fields.insert(2, field("y_type", "", SpecValue::Type(io.dtype("y"))));
-        fields.push(field("epsilon", "eps", SpecValue::Float(self.epsilon)));
-        let shared_memory = if threads.row > WARP { 4 * threads.block / WARP } else { 0 };
-        let spec = KernelSpec {
-            template: "norm/forward",
-            block: threads.block as u32,
-            shared_memory: shared_memory as u32,
-            fields,
-        };
-        let rows = io.rows("x");
-        let blocks = (rows * self.groups).div_ceil(threads.block / threads.row);
-        let mut arguments =
-            ["y", "mean", "rstd", "x", "weight", "bias"].map(|slot| pointer(io, slot)).to_vec();
-        arguments.extend([count(rows), elements(io.row_stride("y")), elements(io.row_stride("x"))]);
-        launches([kernel(spec, [blocks, 1, 1], arguments)])
+        kernels::forward(self, io)
     }
 
     #[cfg(feature = "reference")]
@@ -348,20 +230,7 @@ impl Operation for NormBackward {
     }
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
-        if ["d_x", "d_weight", "partials"].iter().any(|slot| !io.has(slot)) {
-            return MISSING;
-        }
-        let columns = io.columns("x") / self.0.groups;
-        if self.0.weight != NormWeight::W || self.0.count != columns {
-            return Lowered::NoKernel("no kernel yet");
-        }
-        if !columns.is_multiple_of(WIDTH) {
-            return UNEVEN;
-        }
-        if columns > BACKWARD_COLUMNS {
-            return Lowered::NoKernel("no kernel yet for rows that wide");
-        }
-        launches([self.rows_launch(io, columns), self.weight_launch(io, columns)])
+        kernels::backward(self, io)
     }
 
     /// With `h = (x - mean) rstd` and `g = w d_y`: `d_x = rstd (g - mean(g) - h mean(g h))`, where `mean(g)` falls away
@@ -406,24 +275,4 @@ fn padded(weight: NormWeight, groups: usize, count: usize) -> Case {
     let reads = [("x", vec![rows, groups * d], values(rows * groups * d)), ("weight", vec![d], values(d))];
     let writes = [("y", vec![rows, groups * d]), ("rstd", vec![rows, groups])];
     case(&format!("{} {rows}x{groups}x{count} in {d}", weight.name()), op, &reads, &writes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_cover_every_row_and_few_stay_idle() {
-        for columns in (8..=FORWARD_COLUMNS).step_by(8) {
-            for threads in [forward_threads(columns), backward_threads(columns.min(BACKWARD_COLUMNS))] {
-                assert_eq!(threads.block % WARP, 0, "{columns}");
-                let within_warp = threads.row.is_power_of_two() && threads.row <= WARP;
-                assert!(threads.row == threads.block || within_warp, "{columns}: {threads:?}");
-            }
-            let row = forward_threads(columns).row;
-            let each = (columns / WIDTH).div_ceil(row);
-            assert!(each <= 4, "{columns}: {each} parts per thread");
-            assert!(row * each < 2 * columns / WIDTH + WARP, "{columns}: {row} threads");
-        }
-    }
 }
