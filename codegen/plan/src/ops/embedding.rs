@@ -54,26 +54,7 @@ impl Operation for Embedding {
     }
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
-        let columns = io.columns("y");
-        if !columns.is_multiple_of(WIDTH) {
-            return UNEVEN;
-        }
-        if any_view(io, &["y", "table"]) {
-            return VIEW;
-        }
-        let spec = KernelSpec {
-            template: "embedding/forward",
-            block: BLOCK,
-            shared_memory: 0,
-            fields: vec![
-                field("table_type", "", SpecValue::Type(io.dtype("table"))),
-                field("y_type", "", SpecValue::Type(io.dtype("y"))),
-                field("columns", "d", SpecValue::Int(columns as i64)),
-            ],
-        };
-        let slots = ["y", "table", "tokens"].map(|slot| pointer(io, slot));
-        let rows = io.rows("y");
-        elementwise(spec, rows * columns, [&slots[..], &[count(rows)]].concat())
+        rows_of_table(io, ["y", "table", "tokens"], self.scale)
     }
 
     #[cfg(feature = "reference")]
@@ -104,6 +85,31 @@ impl Operation for Embedding {
         };
         vec![one(vec![3, 0, 3, 10, 3, 7, 0], (11, 16), 24, 1.0), one(vec![0], (2, 2), 8, 2.5)]
     }
+}
+
+/// The kernel of `y[t] = scale table[token[t]]`, for these slots.
+pub(super) fn rows_of_table(io: &Io, [y, table, token]: [&str; 3], scale: f64) -> Lowered {
+    let columns = io.columns(y);
+    if !columns.is_multiple_of(WIDTH) {
+        return UNEVEN;
+    }
+    if any_view(io, &[y, table]) {
+        return VIEW;
+    }
+    let spec = KernelSpec {
+        template: "embedding/forward",
+        block: BLOCK,
+        shared_memory: 0,
+        fields: vec![
+            field("table_type", "", SpecValue::Type(io.dtype(table))),
+            field("y_type", "", SpecValue::Type(io.dtype(y))),
+            field("columns", "d", SpecValue::Int(columns as i64)),
+            field("scale", "s", SpecValue::Float(scale)),
+        ],
+    };
+    let slots = [y, table, token].map(|slot| pointer(io, slot));
+    let rows = io.rows(y);
+    elementwise(spec, rows * columns, [&slots[..], &[count(rows)]].concat())
 }
 
 /// A token as an index, or what is wrong with it.
@@ -147,6 +153,7 @@ impl Operation for EmbeddingBackward {
                 field("dy_type", "", SpecValue::Type(io.dtype("d_y"))),
                 field("d_table_type", "", SpecValue::Type(io.dtype("d_table"))),
                 field("columns", "d", SpecValue::Int(columns as i64)),
+                field("scale", "s", SpecValue::Float(self.0.scale)),
             ],
         };
         let rows = io.rows("d_y");

@@ -9,7 +9,7 @@ mod scaling;
 pub use scaling::RopeScaling;
 
 use super::Operation;
-use super::rowwise::{BLOCK, count, elements, kernel, launches, pointer};
+use super::rowwise::{BLOCK, UNEVEN, WIDTH, aligned, count, elements, kernel, launches, pointer};
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::Lowered;
@@ -56,6 +56,14 @@ impl Rope {
     }
 }
 
+impl Rope {
+    /// The frequencies in turns / 2^64 per position.
+    fn turns(&self) -> Vec<u64> {
+        let turns = |frequency: f64| frequency / std::f64::consts::TAU * 2_f64.powi(64);
+        self.frequencies().into_iter().map(|frequency| turns(frequency) as u64).collect()
+    }
+}
+
 impl Operation for Rope {
     const NAME: &'static str = "rope";
 
@@ -73,17 +81,14 @@ impl Operation for Rope {
         if io.id("x") != io.id("y") {
             return Lowered::NoKernel("rope rotates in place");
         }
-        if self.rotary != self.head_dim || self.scaling != RopeScaling::None {
-            return Lowered::NoKernel("no kernel yet");
-        }
-        if !self.head_dim.is_multiple_of(8) {
-            return Lowered::NoKernel("`head_dim` must be a multiple of 8");
+        if !self.head_dim.is_multiple_of(WIDTH) || !aligned(io, &["x"]) {
+            return UNEVEN;
         }
         let heads = io.columns("x") / self.head_dim;
         let head_threads = heads.div_ceil(HEADS_PER_THREAD);
-        let half = self.head_dim / 2;
-        // As the template: 8 pairs per thread where they are whole 16-byte words, else 4.
-        let width = if half.is_multiple_of(8) { 8 } else { 4 };
+        let pairs = self.rotary / 2;
+        // As the template: as many pairs per thread as are a whole word, or one.
+        let width = [8, 4, 1].into_iter().find(|width| pairs.is_multiple_of(*width)).unwrap_or(1);
         let direction = if self.inverse { "backward" } else { "forward" };
         let spec = KernelSpec {
             template: "rope/rotate",
@@ -94,12 +99,16 @@ impl Operation for Rope {
                 field("x_type", "", SpecValue::Type(io.dtype("x"))),
                 field("heads", "h", SpecValue::Int(heads as i64)),
                 field("head_dim", "d", SpecValue::Int(self.head_dim as i64)),
+                field("pairs", "p", SpecValue::Int(pairs as i64)),
                 field("theta", "theta", SpecValue::Float(self.theta)),
+                field("scaling", "", SpecValue::Text(self.scaling.spelled())),
+                field("factor", "f", SpecValue::Float(self.scaling.attention_factor())),
                 field("head_threads", "ht", SpecValue::Int(head_threads as i64)),
+                field("turns", "", SpecValue::Table(self.turns())),
             ],
         };
         let rows = io.rows("x");
-        let blocks = (rows * head_threads * (half / width)).div_ceil(BLOCK as usize);
+        let blocks = (rows * head_threads * (pairs / width)).div_ceil(BLOCK as usize);
         let stride = elements(io.row_stride("x"));
         let arguments = vec![pointer(io, "y"), count(rows), count(self.length), stride];
         launches([kernel(spec, [blocks, 1, 1], arguments)])

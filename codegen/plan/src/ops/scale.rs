@@ -1,10 +1,12 @@
 //! A tensor times a constant: `y = factor x`.
 
 use super::Operation;
+use super::rowwise::pointwise;
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::Lowered;
 use crate::plan::{Io, Step};
+use crate::spec::{SpecValue, field};
 use crate::tape::Tape;
 
 #[cfg(feature = "reference")]
@@ -35,8 +37,9 @@ impl Operation for Scale {
         tape.emit(self.clone(), vec![d_y], writes);
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let factor = field("factor", "f", SpecValue::Float(self.factor));
+        pointwise(io, "scale/multiply", &[("y", "y_type"), ("x", "x_type")], vec![factor])
     }
 
     #[cfg(feature = "reference")]

@@ -51,6 +51,21 @@ impl RopeScaling {
         }
     }
 
+    /// Its name with everything that decides the frequencies: `llama3_8e0_1e0_4e0_8192`.
+    #[must_use]
+    pub fn spelled(&self) -> String {
+        let name = self.name();
+        match *self {
+            Self::None => name.to_owned(),
+            Self::Llama3 { factor, low_freq_factor: low, high_freq_factor: high, original_context } => {
+                format!("{name}_{factor:e}_{low:e}_{high:e}_{original_context}")
+            }
+            Self::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor: _ } => {
+                format!("{name}_{factor:e}_{beta_fast:e}_{beta_slow:e}_{original_context}")
+            }
+        }
+    }
+
     /// What rotated values are multiplied by.
     #[must_use]
     pub fn attention_factor(&self) -> f64 {
