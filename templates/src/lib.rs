@@ -20,8 +20,10 @@ macro_rules! files {
 
 /// Every file, sorted by path. A new file needs a line here; a test says so.
 pub const FILES: &[File] = files![
+    "device/activation.cuh",
     "device/block.cuh",
     "device/math.cuh",
+    "device/norm.cuh",
     "device/types.cuh",
     "device/vector.cuh",
     "device/warp.cuh",
@@ -38,11 +40,18 @@ pub const FILES: &[File] = files![
     "ops/embedding/forward.cu.tera",
     "ops/gradient_norm/root.cu.tera",
     "ops/gradient_norm/squares.cu.tera",
+    "ops/head/logits.cu.tera",
+    "ops/head_loss/softmax.cu.tera",
+    "ops/head_loss/total.cu.tera",
     "ops/norm/backward.cu.tera",
+    "ops/norm/backward_wide.cu.tera",
+    "ops/norm/backward_wide_sums.cu.tera",
     "ops/norm/forward.cu.tera",
+    "ops/norm/forward_wide.cu.tera",
     "ops/positions/backward.cu.tera",
     "ops/positions/forward.cu.tera",
     "ops/rope/rotate.cu.tera",
+    "ops/scale/multiply.cu.tera",
 ];
 
 /// The file of that path.

@@ -68,6 +68,8 @@ pub struct Gemm {
     pub bias: Option<BufferId>,
     /// Result.
     pub d: BufferId,
+    /// First row of `c` and `d` that takes part.
+    pub row: usize,
     /// Rows of the result.
     pub m: usize,
     /// Columns of the result.
@@ -81,6 +83,8 @@ pub struct Gemm {
 pub struct Operand {
     /// The buffer, row-major with its own row stride.
     pub buffer: BufferId,
+    /// First row of the buffer that takes part; as many as m, n and k ask for follow.
+    pub row: usize,
     /// Use its transpose?
     pub transposed: bool,
 }

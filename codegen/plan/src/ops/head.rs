@@ -2,17 +2,23 @@
 //! it has no gradient.
 
 use super::Operation;
-use super::embedding::token_index;
+use super::embedding::{rows_of_table, token_index};
+use super::rowwise::{BLOCK, MISSING, elements, kernel, launches, pointer};
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::float::Float;
-use crate::launch::Lowered;
+use crate::launch::{Gemm, Launch, Lowered, Operand};
 use crate::plan::Io;
+use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 
 #[cfg(feature = "reference")]
 use crate::{
+    buffer::Role,
     case::{Case, Fill, case},
+    dtype::Dtype,
+    passes::memory::place,
     reference::{Inputs, Outputs},
+    tape::write,
 };
 
 /// What is done to the products of the head, in training and out of it: `c tanh(scale (x weight^T + bias) / c)`.
@@ -27,6 +33,14 @@ pub struct Logits {
 }
 
 impl Logits {
+    /// Its compile-time values in kernels; a cap of 0 is none.
+    pub(super) fn fields(&self) -> [SpecField; 2] {
+        [
+            field("scale", "s", SpecValue::Float(self.scale)),
+            field("cap", "c", SpecValue::Float(self.softcap.unwrap_or(0.0))),
+        ]
+    }
+
     /// The logit of a product, and its derivative by that product.
     pub fn value_and_slope<F: Float>(&self, product: F) -> (F, F) {
         let scale = F::of(self.scale);
@@ -36,8 +50,11 @@ impl Logits {
     }
 }
 
+/// Logits that a thread of the kernel owns.
+const THREAD_LOGITS: usize = 4;
+
 /// Reads x [rows, d], weight [vocab or more, d], positions [n], and where there is one bias [vocab or more]. Writes
-/// logits [n, vocab].
+/// logits [n, vocab]; gathered [n, d], of x's type, is scratch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Head {
     /// From products to logits.
@@ -63,8 +80,41 @@ impl Operation for Head {
         Cost { tensor_flops: 2.0 * logits.len() as f64 * d, bytes, ..Cost::default() }
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    /// The asked rows are gathered, multiplied, then scaled and capped where that is asked for.
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let id = |slot| io.id(slot);
+        let (Some(gathered), Some(weight), Some(logits)) = (id("gathered"), id("weight"), id("logits"))
+        else {
+            return MISSING;
+        };
+        let mut all = match rows_of_table(io, ["gathered", "x", "positions"], 1.0) {
+            Lowered::Launches(launches) => launches,
+            other => return other,
+        };
+        all.push(Launch::Gemm(Gemm {
+            a: Operand { buffer: gathered, row: 0, transposed: false },
+            b: Operand { buffer: weight, row: 0, transposed: true },
+            c: None,
+            bias: io.id("bias"),
+            d: logits,
+            row: 0,
+            m: io.rows("logits"),
+            n: io.columns("logits"),
+            k: io.columns("x"),
+        }));
+        let mut all: Vec<_> = all.into_iter().map(Some).collect();
+        if self.logits.scale != 1.0 || self.logits.softcap.is_some() {
+            let spec = KernelSpec {
+                template: "head/logits",
+                block: BLOCK,
+                shared_memory: 0,
+                fields: self.logits.fields().to_vec(),
+            };
+            let n = io.buffer("logits").len();
+            let blocks = n.div_ceil(THREAD_LOGITS).div_ceil(BLOCK as usize);
+            all.push(kernel(spec, [blocks, 1, 1], vec![pointer(io, "logits"), elements(n)]));
+        }
+        launches(all)
     }
 
     #[cfg(feature = "reference")]
@@ -96,7 +146,11 @@ impl Operation for Head {
                 reads.push(("bias", vec![rows], Fill::Normal(1.0)));
             }
             let label = format!("4 of 9x24, {logits:?}, {rows} rows");
-            case(&label, Head { logits }, &reads, &[("logits", vec![4, logits.vocab])])
+            let mut case = case(&label, Head { logits }, &reads, &[("logits", vec![4, logits.vocab])]);
+            let gathered = case.plan.add("gathered", vec![4, 24], Dtype::Fp32, Role::Scratch);
+            case.plan.steps[0].writes.push(write("gathered", gathered));
+            case.plan = place(case.plan);
+            case
         };
         vec![
             one(Logits { vocab: 13, scale: 1.0, softcap: None }, 13, false),

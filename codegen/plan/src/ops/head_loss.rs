@@ -9,11 +9,16 @@
 use super::Operation;
 use super::embedding::token_index;
 use super::head::Logits;
+use super::rowwise::{
+    MISSING, TOO_LARGE, UNEVEN, WARP, WIDTH, accumulate, aligned, column_sums, column_totals, count, kernel,
+    launches, partials_shape, pointer,
+};
 use crate::arch::Arch;
 use crate::cost::Cost;
-use crate::launch::Lowered;
+use crate::launch::{Argument, Gemm, Launch, Lowered, Operand};
 use crate::plan::{Io, Mode, Step, Write};
-use crate::tape::Tape;
+use crate::spec::{KernelSpec, SpecValue, field};
+use crate::tape::{Tape, write};
 
 #[cfg(feature = "reference")]
 use crate::{
@@ -26,7 +31,8 @@ use crate::{
 pub const IGNORED: i32 = -100;
 
 /// Reads x [rows, d], weight [vocab or more, d], targets [rows], inverse_count [1], and where there is one bias [vocab or
-/// more]. Writes loss [1] and in training d_x, d_weight, d_bias; logits [chunk, rows of weight] is scratch.
+/// more]. Writes loss [1] and in training d_x, d_weight, d_bias. Scratch: logits [chunk, rows of weight], losses [rows],
+/// and partials for d_bias.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadLoss {
     /// Rows of logits that exist at once.
@@ -35,6 +41,55 @@ pub struct HeadLoss {
     pub logits: Logits,
     /// Weight of the squared log-sum-exp in the loss.
     pub z_loss: f64,
+}
+
+/// Most chunks in a step: each is several launches.
+const CHUNKS: usize = 1 << 16;
+
+/// Most threads that share a row.
+const ROW_THREADS: usize = 1024;
+
+/// Threads of the one block that adds the rows' losses.
+const TOTAL_BLOCK: u32 = 1024;
+
+impl HeadLoss {
+    /// Losses of the chunk of `n` rows from `first` on and, in training, the gradient in place of its logits.
+    fn softmax(&self, io: &Io, first: usize, n: usize) -> Option<Launch> {
+        let columns = io.columns("logits");
+        let gradient = ["d_x", "d_weight", "d_bias"].iter().any(|slot| io.has(slot));
+        // Two words of 8 columns per thread, or more.
+        let block = columns.div_ceil(2 * WIDTH).next_power_of_two().clamp(WARP, ROW_THREADS);
+        let mut fields = vec![
+            field("z_type", "", SpecValue::Type(io.dtype("logits"))),
+            field("vocab", "v", SpecValue::Int(self.logits.vocab as i64)),
+            field("columns", "d", SpecValue::Int(columns as i64)),
+        ];
+        fields.extend(self.logits.fields());
+        fields.push(field("gradient", "gradient", SpecValue::Bool(gradient)));
+        let spec = KernelSpec {
+            template: "head_loss/softmax",
+            block: block as u32,
+            shared_memory: (4 * block / WARP) as u32,
+            fields,
+        };
+        let mut arguments =
+            ["losses", "logits", "targets", "inverse_count"].map(|slot| pointer(io, slot)).to_vec();
+        arguments.extend([count(first), Argument::F32(self.z_loss as f32)]);
+        kernel(spec, [n, 1, 1], arguments)
+    }
+}
+
+/// The loss, from those of all rows.
+fn total(io: &Io) -> Option<Launch> {
+    let spec = KernelSpec {
+        template: "head_loss/total",
+        block: TOTAL_BLOCK,
+        shared_memory: 4 * TOTAL_BLOCK / WARP as u32,
+        fields: Vec::new(),
+    };
+    let mut arguments = ["loss", "losses", "inverse_count"].map(|slot| pointer(io, slot)).to_vec();
+    arguments.extend([count(io.rows("x")), accumulate(io, "loss")]);
+    kernel(spec, [1, 1, 1], arguments)
 }
 
 /// The target of a row as an index, `None` when it does not count.
@@ -68,11 +123,73 @@ impl Operation for HeadLoss {
             tape.into(step, "weight", "d_weight"),
             tape.into(step, "bias", "d_bias"),
         ];
-        tape.extend_forward(index, writes.into_iter().flatten().collect());
+        let mut writes: Vec<_> = writes.into_iter().flatten().collect();
+        if let Some(bias) = Tape::id(step, "bias") {
+            let bias = tape.plan().buffer(bias);
+            let (name, shape) = (format!("{}.partials", bias.name), partials_shape(self.chunk, bias.len()));
+            writes.push(write("partials", tape.scratch(name, shape)));
+        }
+        tape.extend_forward(index, writes);
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    /// Chunk by chunk: the logits, in place of which the softmax kernel leaves their gradient, and the products with it.
+    /// The rows' losses are added up at the end, in one order.
+    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+        let id = |slot| io.id(slot);
+        let (Some(x), Some(weight), Some(logits)) = (id("x"), id("weight"), id("logits")) else {
+            return MISSING;
+        };
+        let is_missing = |slot: &str| !io.has(slot);
+        if ["targets", "inverse_count", "loss", "losses"].into_iter().any(is_missing)
+            || (io.has("d_bias") && is_missing("partials"))
+        {
+            return MISSING;
+        }
+        if io.has("d_bias") && !aligned(io, &["logits"]) {
+            return UNEVEN;
+        }
+        let (rows, d, columns) = (io.rows("x"), io.columns("x"), io.columns("logits"));
+        let plain = |buffer, row| Operand { buffer, row, transposed: false };
+        let turned = |buffer| Operand { buffer, row: 0, transposed: true };
+        let product =
+            |a, b, c, (d, row), (m, n, k)| Some(Launch::Gemm(Gemm { a, b, c, bias: None, d, row, m, n, k }));
+        let chunk = io.rows("logits").max(1);
+        if rows.div_ceil(chunk) > CHUNKS {
+            return TOO_LARGE;
+        }
+        let mut all = Vec::new();
+        for first in (0..rows).step_by(chunk) {
+            let n = chunk.min(rows - first);
+            // Chunks after the first add to the sums over rows.
+            let adds = |slot| first > 0 || io.mode(slot) != Some(Mode::Overwrite);
+            all.push(Some(Launch::Gemm(Gemm {
+                a: plain(x, first),
+                b: turned(weight),
+                c: None,
+                bias: io.id("bias"),
+                d: logits,
+                row: 0,
+                m: n,
+                n: columns,
+                k: d,
+            })));
+            all.push(self.softmax(io, first, n));
+            if let Some(d_x) = io.id("d_x") {
+                let c = (io.mode("d_x") != Some(Mode::Overwrite)).then_some(d_x);
+                all.push(product(plain(logits, 0), plain(weight, 0), c, (d_x, first), (n, d, columns)));
+            }
+            if let Some(d_weight) = io.id("d_weight") {
+                let c = adds("d_weight").then_some(d_weight);
+                all.push(product(turned(logits), plain(x, first), c, (d_weight, 0), (columns, d, n)));
+            }
+            if io.has("d_bias") {
+                let adds = Argument::I32(i32::from(adds("d_bias")));
+                all.push(column_sums(io, "partials", "logits", n));
+                all.push(column_totals(io, [Some("d_bias"), None], "partials", columns, adds));
+            }
+        }
+        all.push(total(io));
+        launches(all)
     }
 
     #[cfg(feature = "reference")]
@@ -155,13 +272,18 @@ impl Operation for HeadLoss {
     }
 }
 
-/// Gives every `head_loss` step of a plan room for the logits of `chunk` rows.
+/// Gives every `head_loss` step of a plan room for the logits of `chunk` rows, and for the losses of all.
 pub fn scratch(plan: &mut crate::plan::Plan, chunk: usize, vocab: usize) {
     for index in 0..plan.steps.len() {
         if matches!(plan.steps[index].op, super::Op::HeadLoss(_)) {
-            let dtype = plan.io(&plan.steps[index]).dtype("x");
-            let buffer = plan.add("logits", vec![chunk, vocab], dtype, crate::buffer::Role::Scratch);
-            plan.steps[index].writes.push(Write { slot: "logits", buffer, mode: Mode::Overwrite });
+            let io = plan.io(&plan.steps[index]);
+            let (dtype, rows) = (io.dtype("x"), io.rows("x"));
+            for (slot, shape, dtype) in
+                [("logits", vec![chunk, vocab], dtype), ("losses", vec![rows], crate::dtype::Dtype::Fp32)]
+            {
+                let buffer = plan.add(slot, shape, dtype, crate::buffer::Role::Scratch);
+                plan.steps[index].writes.push(Write { slot, buffer, mode: Mode::Overwrite });
+            }
         }
     }
     *plan = crate::passes::memory::place(std::mem::take(plan));

@@ -57,7 +57,7 @@ impl Operation for Linear {
     }
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
-        let operand = |slot, transposed| io.id(slot).map(|buffer| Operand { buffer, transposed });
+        let operand = |slot, transposed| io.id(slot).map(|buffer| Operand { buffer, row: 0, transposed });
         let (Some(a), Some(b), Some(d)) = (operand("x", false), operand("weight", true), io.id("y")) else {
             return Lowered::NoKernel("the step lacks a slot");
         };
@@ -67,6 +67,7 @@ impl Operation for Linear {
             c: io.id("residual"),
             bias: io.id("bias"),
             d,
+            row: 0,
             m: io.rows("y"),
             n: io.columns("y"),
             k: io.columns("x"),
@@ -130,12 +131,12 @@ impl Operation for LinearBackward {
     }
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
-        let operand = |slot, transposed| io.id(slot).map(|buffer| Operand { buffer, transposed });
+        let operand = |slot, transposed| io.id(slot).map(|buffer| Operand { buffer, row: 0, transposed });
         let (rows, n, k) = (io.rows("d_y"), io.columns("d_y"), io.columns("x"));
         let product = |a, b, slot, (m, n, k)| {
             let d = io.id(slot)?;
             let c = (io.mode(slot) != Some(Mode::Overwrite)).then_some(d);
-            Some(Launch::Gemm(Gemm { a: a?, b: b?, c, bias: None, d, m, n, k }))
+            Some(Launch::Gemm(Gemm { a: a?, b: b?, c, bias: None, d, row: 0, m, n, k }))
         };
         let d_x = product(operand("d_y", false), operand("weight", false), "d_x", (rows, k, n));
         let d_weight = product(operand("d_y", true), operand("x", false), "d_weight", (n, k, rows));

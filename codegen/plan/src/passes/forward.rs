@@ -269,13 +269,16 @@ impl Forward<'_> {
                     self.plan.add("logits", vec![chunk, self.padded.vocab], Dtype::Fp32, Role::Scratch);
                 let loss = Write { slot: "loss", buffer: loss, mode: Mode::AccumulateLater };
                 let op = HeadLoss { chunk, logits, z_loss: f64::from(options.z_loss) };
-                self.emit(op, reads, vec![loss, write("logits", room)]);
+                let losses = self.plan.add("losses", vec![self.rows], Dtype::Fp32, Role::Scratch);
+                self.emit(op, reads, vec![loss, write("logits", room), write("losses", losses)]);
             }
             Head::Logits(n) => {
                 let positions = self.input("positions", n, Dtype::I32);
                 let made = self.plan.add("asked_logits", vec![n, vocab], Dtype::Fp32, Role::Output);
                 reads.push(read("positions", positions));
-                self.emit(HeadOp { logits }, reads, vec![write("logits", made)]);
+                let shape = vec![n, self.shape.d_model];
+                let gathered = self.plan.add("asked_rows", shape, Dtype::Fp32, Role::Scratch);
+                self.emit(HeadOp { logits }, reads, vec![write("logits", made), write("gathered", gathered)]);
             }
         }
     }

@@ -70,12 +70,15 @@ fn set(mut plan: Plan, bases: &[BufferId], precision: Dtype) -> Plan {
             plan.buffers[index].dtype = precision;
         }
     }
-    // The logits of a chunk are an operand of the two products that follow.
+    // Room for operands of products that a step makes itself: the logits of a chunk, the rows that were asked for.
     for index in 0..plan.steps.len() {
-        if let (Op::HeadLoss(_), Some(logits)) =
-            (&plan.steps[index].op, plan.io(&plan.steps[index]).id("logits"))
-        {
-            plan.buffers[logits.0].dtype = precision;
+        let slot = match &plan.steps[index].op {
+            Op::HeadLoss(_) => "logits",
+            Op::Head(_) => "gathered",
+            _ => continue,
+        };
+        if let Some(room) = plan.io(&plan.steps[index]).id(slot) {
+            plan.buffers[room.0].dtype = precision;
         }
     }
     plan
