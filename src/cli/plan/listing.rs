@@ -195,7 +195,7 @@ fn names(slots: &[Slot], room: usize, times: usize) -> String {
     text
 }
 
-/// Every launch by its full name.
+/// Every launch by its full name, in the order they first come; a head in chunks repeats the same ones many times.
 fn launches(row: &StepRow) -> String {
     if let Some(why) = row.no_kernel {
         return why.to_owned();
@@ -204,7 +204,15 @@ fn launches(row: &StepRow) -> String {
         LaunchRow::Kernel { kernel, .. } => kernel.clone(),
         other => stem(other),
     };
-    row.launches.iter().map(one).collect::<Vec<_>>().join(", ")
+    let mut counted: Vec<(String, usize)> = Vec::new();
+    for name in row.launches.iter().map(one) {
+        match counted.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => counted.push((name, 1)),
+        }
+    }
+    let text = |(name, count): (String, usize)| if count > 1 { format!("{count} x {name}") } else { name };
+    counted.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// The first launch by its template and how many more there are, in `room` characters.
