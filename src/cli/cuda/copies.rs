@@ -90,15 +90,18 @@ pub(super) fn write(
 }
 
 fn entry<'a>(kernel: &'a Kernel, compiled: Option<&'a Resources>) -> Entry<'a> {
-    let fields = kernel.spec.iter().flat_map(|spec| &spec.fields).map(|field| {
+    let fields = kernel.spec.iter().flat_map(|spec| &spec.fields).filter_map(|field| {
         let value = match &field.value {
             SpecValue::Type(dtype) => dtype.name().into(),
             SpecValue::Int(value) => (*value).into(),
             SpecValue::Float(value) => (*value).into(),
             SpecValue::Bool(value) => (*value).into(),
             SpecValue::Word(value) => (*value).into(),
+            SpecValue::Text(value) => value.as_str().into(),
+            // Other fields decide them.
+            SpecValue::Table(_) => return None,
         };
-        (field.name.to_owned(), value)
+        Some((field.name.to_owned(), value))
     });
     Entry {
         name: &kernel.name,
