@@ -57,7 +57,7 @@ fn forward_threads(columns: usize) -> Threads {
 fn backward_threads(columns: usize, bias: bool) -> Threads {
     let Threads { row, block } = forward_threads(columns);
     let per_thread = (columns / WIDTH).div_ceil(row);
-    let blocks = if bias { [512, 512, 384, 256] } else { [512, 512, 448, 384] };
+    let blocks = if bias { [512, 512, 384, 256] } else { [512, 512, 384, 384] };
     Threads { row, block: if row > WARP { block } else { blocks[per_thread - 1] } }
 }
 
