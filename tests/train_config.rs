@@ -106,7 +106,7 @@ fn data_in_a_file_counts_from_the_folder_of_the_file() {
 fn a_bad_file_is_one_line_with_its_place_and_writes_nothing() {
     let program = Program::new();
     program.file("folder/a.toml", b"");
-    let cases: [(&str, &str); 12] = [
+    let cases: [(&str, &str); 14] = [
         ("steps = 3\nbatsh = 4", "bad.toml:2: `batsh` is not a key: did you mean `batch`?"),
         ("resume = true", "bad.toml:1: `resume` is not a key, since it is about one call"),
         (
@@ -122,6 +122,11 @@ fn a_bad_file_is_one_line_with_its_place_and_writes_nothing() {
             "schedule = \"wsd\"\nsteps = 9\nwarmup = 3\ndecay_fraction = 0.8",
             "bad.toml:4: `decay_fraction` must be at",
         ),
+        (
+            "schedule = \"linear\"\ndecay_fraction = 0.5",
+            "bad.toml:2: `decay_fraction` must be left out with schedule `linear`: it is for `wsd`, found `0.5`",
+        ),
+        ("final_rate = 0.5\nschedule = \"constant\"", "bad.toml:1: `final_rate` must be left out with"),
         ("steps = 9007199254740992", "bad.toml:1: `steps` must be such that"),
         ("preset = \"huge\"", "bad.toml:1: `preset` must be `\"tiny\"`"),
         ("steps = ", "bad.toml:1: "),

@@ -37,6 +37,15 @@ impl Form {
     pub fn name(self) -> &'static str {
         FORMS.iter().find(|(form, ..)| *form == self).map_or("", |(_, name, _)| name)
     }
+
+    /// Does it depend on the setting of that name, `final-rate` or `decay-fraction`?
+    #[must_use]
+    pub fn uses(self, setting: &str) -> bool {
+        match setting {
+            "decay-fraction" => self == Self::Wsd,
+            _ => self != Self::Constant,
+        }
+    }
 }
 
 /// How the learning rate moves over a run. Places are numbers of tokens since its beginning.

@@ -97,7 +97,8 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let model = choose_shape(&shape, declared, checkpoint)?;
     let mut settings = Settings::resolve(&flags, &model, checkpoint)?;
     settings.shape = shape.shape.or(settings.shape);
-    settings.train.check(&model.shape).map_err(|error| match &config {
+    let checked = settings.train.check(&model.shape).and_then(|()| settings.check_schedule(&flags));
+    checked.map_err(|error| match &config {
         Some(config) => config.locate(error),
         None => error.into(),
     })?;

@@ -136,6 +136,8 @@ impl TrainOptions {
             // They end up as fp32, where tiny ones would be 0 and huge ones infinite.
             let vanishes = found != 0.0 && found as f32 == 0.0;
             if !((found as f32).is_finite() && found >= 0.0) || vanishes {
+                // Plain digits would fill lines.
+                let found = if found.abs() < 1e16 { found.to_string() } else { format!("{found:e}") };
                 return wrong(name, "a number from 0 up that fp32 can hold", &found);
             }
         }

@@ -92,8 +92,11 @@ pub(super) fn parse(name: &str) -> Result<String, String> {
     if DEVICES.contains(&plain.as_str()) {
         return Err(format!("`{name}` is a device on Windows: choose another name"));
     }
-    if plain == env!("CARGO_PKG_NAME") {
-        return Err(format!("`{name}` is what it depends on: choose another name"));
+    let ours = env!("CARGO_PKG_NAME");
+    if plain.split('-').next() == Some(ours) {
+        return Err(format!(
+            "names that begin with `{ours}` are those of what it depends on: choose another name"
+        ));
     }
     Ok(name.to_owned())
 }
@@ -121,7 +124,8 @@ mod tests {
             ("Self", "is a word of Rust"),
             ("test", "or of cargo"),
             ("nul", "is a device"),
-            ("kernwright", "is what it depends on"),
+            ("kernwright", "of what it depends on"),
+            ("Kernwright_model", "of what it depends on"),
             (&"a".repeat(65), "at most 64 letters, found 65"),
         ] {
             let error = parse(name).expect_err(name);

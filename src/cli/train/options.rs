@@ -4,9 +4,9 @@ use super::data::Data;
 use super::flags::Flags;
 use crate::cli::shape::Named;
 use kernwright_model::checkpoint::Checkpoint;
-use kernwright_model::schedule::{Form, Schedule};
+use kernwright_model::schedule::{FORMS, Form, Schedule};
 use kernwright_model::split::Split;
-use kernwright_model::trainer::{Asked, TrainOptions};
+use kernwright_model::trainer::{Asked, TrainError, TrainOptions};
 use kernwright_plan::shape::Shape;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -85,6 +85,21 @@ impl Settings {
             settings.check_decay(old, progress.step)?;
         }
         Ok(settings)
+    }
+
+    /// A setting that the schedule does not use would be ignored silently.
+    pub(super) fn check_schedule(&self, flags: &Flags) -> Result<(), TrainError> {
+        let schedule = self.train.schedule;
+        for (name, given) in [("final-rate", flags.final_rate), ("decay-fraction", flags.decay_fraction)] {
+            if let Some(found) = given.filter(|_| !schedule.uses(name)) {
+                let users = FORMS.iter().filter(|(form, ..)| form.uses(name));
+                let users: Vec<_> = users.map(|(_, name, _)| format!("`{name}`")).collect();
+                let (schedule, users) = (schedule.name(), users.join(", "));
+                let allowed = format!("left out with schedule `{schedule}`: it is for {users}");
+                return Err(TrainError::Option { name, allowed, found: found.to_string() });
+            }
+        }
+        Ok(())
     }
 
     /// The place in the data means the same only for the same length and seed.

@@ -67,8 +67,8 @@ fn value(key: &str, settings: &Settings, model: &Named) -> Option<String> {
         "learning_rate" => number(train.learning_rate),
         "warmup" => train.warmup.to_string(),
         "schedule" => quoted(train.schedule.name()),
-        "final_rate" => number(train.final_rate),
-        "decay_fraction" => number(train.decay_fraction),
+        "final_rate" if train.schedule.uses("final-rate") => number(train.final_rate),
+        "decay_fraction" if train.schedule.uses("decay-fraction") => number(train.decay_fraction),
         "weight_decay" => number(train.weight_decay),
         "clip" => number(train.clip),
         "z_loss" => number(train.z_loss),
@@ -84,6 +84,7 @@ fn value(key: &str, settings: &Settings, model: &Named) -> Option<String> {
 fn absent(key: &str, settings: &Settings, model: &Named) -> String {
     match (key, &settings.data.path) {
         ("shape", _) => "none".to_owned(),
+        ("final_rate" | "decay_fraction", _) => "the schedule does not use it".to_owned(),
         ("data", None) => "the built-in text".to_owned(),
         ("data", Some(path)) => format!("{} cannot be written as text: give --data", path.display()),
         _ => format!("the model is {}", model.name),
@@ -148,7 +149,11 @@ mod tests {
             let key = arg.get_long().unwrap().replace('-', "_");
             let line = all.lines().position(|line| line.starts_with(&format!("{key} = ")));
             // The built-in text has no path, and a preset no file.
-            let absent = ["# data: the built-in text", "# shape: none"];
+            let absent = [
+                "# data: the built-in text",
+                "# shape: none",
+                "# decay_fraction: the schedule does not use it",
+            ];
             let line = line.or_else(|| all.lines().position(|line| absent.contains(&line)));
             let line = line.unwrap_or_else(|| panic!("{key} is not in {all}"));
             assert!(all.lines().nth(line - 1).unwrap().starts_with("# "), "{key}");

@@ -104,8 +104,8 @@ const fn real(above: f64, most: f64) -> Kind {
     Kind::Real { above, most }
 }
 
-/// A factor or a bound.
-const POSITIVE: Kind = real(0.0, 1e6);
+/// A factor or a bound: far from where fp32 loses what it multiplies.
+const POSITIVE: Kind = real(1e-6, 1e6);
 
 /// Every field but the targets and the activations, whose tables are their own (`arch`, `ops::activation`). Those of
 /// [`PER_KIND`] may also be said of one kind of layer: `attention.local.window`.
@@ -117,7 +117,7 @@ pub const FIELDS: &[FieldRow] = &[
     row("model.pattern", Kind::List(layer_names), Some("global"), "kinds of layer, repeated over the depth"),
     row("model.tied", Kind::Flag, Some("absent: a head of its own"), "the head is the embedding's transpose"),
     row("model.norm", Kind::Choice(norms), Some("rms"), "root-mean-square norm, or layer norm with a bias"),
-    row("model.norm.eps", real(0.0, 1.0), Some("1e-5"), "added under the root"),
+    row("model.norm.eps", real(1e-20, 1.0), Some("1e-5"), "added under the root"),
     row("model.norm.weight", Kind::Choice(norm_weights), Some("w"), "the learned factor: w, 1 + w, or none"),
     row("model.norm.placement", Kind::Choice(placements), Some("pre"), "before a half, after it, or both"),
     row("model.norm.embedding", Kind::Flag, Some("absent"), "one more norm after the embedding"),
@@ -231,7 +231,10 @@ impl Kind {
                 format!("a whole number from {least} to {greatest}")
             }
             Kind::Count { greatest, multiple, .. } => format!("a multiple of {multiple} up to {greatest}"),
-            Kind::Real { above, most } => format!("a number above {above} up to {most:?}"),
+            Kind::Real { above, most } if above.fract() == 0.0 => {
+                format!("a number above {above} up to {most:?}")
+            }
+            Kind::Real { above, most } => format!("a number above {above:?} up to {most:?}"),
             Kind::Flag => "a flag: named alone, or `= true` or `= false`".to_owned(),
             Kind::Choice(words) => format!("one of {}", quoted(&words())),
             Kind::FlagOrChoice(words) => format!("a flag or one of {}", quoted(&words())),

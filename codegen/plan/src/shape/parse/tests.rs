@@ -55,7 +55,7 @@ fn bounds_and_multiples_are_checked() {
         ("model.biases = [head, none]", "`head` contradicts `none` in `biases`: choose one"),
         ("model.layers = 0", "`layers` must be a whole number from 1 to 1024, found `0`"),
         ("model.layers = -1", "found `-1`"),
-        ("model.norm.eps = 0", "`eps` must be a number above 0 up to 1.0, found `0`"),
+        ("model.norm.eps = 0", "`eps` must be a number above 1e-20 up to 1.0, found `0`"),
         ("model.norm.eps = nan", "found `nan`"),
         ("model.tied = 3", "`tied` must be a flag"),
         ("model.d_model = 100", "`d_model` must be a multiple of 8 up to 65536, found `100`"),
