@@ -198,16 +198,17 @@ pub const FIELDS: &[FieldRow] = &[
     row("attention.softcap", POSITIVE, Some("absent"), "bound c of the scores: c tanh(x / c)"),
     row("attention.scale", POSITIVE, Some("1 / sqrt(`head_dim`)"), "factor of the scores"),
     row("attention.no_rope", Kind::Flag, Some("absent"), "no rope in this kind of layer"),
+    row("attention.no_window", Kind::Flag, Some("absent"), "no window in this kind of layer"),
     row("feed_forward.d_ff", count(1, 1 << 18, 1), None, "width of the hidden layer"),
     row("feed_forward.experts", count(1, 4096, 1), Some("absent"), "experts of a mixture"),
     row("feed_forward.active", count(1, 4096, 1), Some("absent"), "experts that a token uses"),
 ];
 
 /// Fields of attention that may be said of one kind of layer, with their settings.
-pub(super) const PER_KIND: &[&str] = &["window", "rope", "no_rope"];
+pub(super) const PER_KIND: &[&str] = &["window", "no_window", "rope", "no_rope"];
 
 /// Fields that make no sense but for one kind of layer.
-const ONLY_PER_KIND: &str = "attention.no_rope";
+const ONLY_PER_KIND: [&str; 2] = ["attention.no_rope", "attention.no_window"];
 
 /// Fields that are read and checked, and whose meaning is not built yet.
 pub const PLANNED: &[&str] = &["feed_forward.experts", "feed_forward.active"];
@@ -265,7 +266,8 @@ fn quoted(words: &[&str]) -> String {
 pub(super) fn all_paths() -> Vec<String> {
     let sections = SECTIONS.iter().map(|section| (*section).to_owned());
     let activations = ActivationKind::ALL.iter().map(|kind| format!("feed_forward.{}", kind.name()));
-    let fields = FIELDS.iter().map(|row| row.path.to_owned()).filter(|path| path != ONLY_PER_KIND);
+    let fields =
+        FIELDS.iter().map(|row| row.path.to_owned()).filter(|path| !ONLY_PER_KIND.contains(&path.as_str()));
     let kinds = LayerName::ALL.iter().flat_map(|name| {
         let kind = format!("attention.{}", name.name());
         let settings = FIELDS.iter().filter_map(|row| row.path.strip_prefix("attention."));

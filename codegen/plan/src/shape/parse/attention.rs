@@ -88,7 +88,7 @@ impl Reader<'_> {
                 field.path.strip_prefix(&path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             });
             let said = self.said(&path);
-            let window = self.count(&format!("{path}.window")).or(all.window);
+            let window = self.window(&path, all.window);
             let rope = self.rope(&path, all.rope);
             let in_pattern = pattern.contains(&name);
             // A pattern of `global` alone is none: all is said of the whole model then.
@@ -108,6 +108,20 @@ impl Reader<'_> {
             if in_pattern { LayerKind { window, rope } } else { LayerKind::default() }
         };
         (kind(LayerName::Local), kind(LayerName::Global))
+    }
+
+    /// The window of a kind of layer: its own, none, or that of all.
+    fn window(&mut self, path: &str, of_all: Option<usize>) -> Option<usize> {
+        let (window, off) = (format!("{path}.window"), format!("{path}.no_window"));
+        let own = self.count(&window);
+        if !self.flag(&off) {
+            return own.or(of_all);
+        }
+        if self.find(&window).is_some() {
+            let at = self.find(&off).map(|field| field.at);
+            self.problem(at, "`no_window` contradicts `window`: choose one".to_owned());
+        }
+        None
     }
 
     /// The rope of `path`, whose settings default to those of `base`.

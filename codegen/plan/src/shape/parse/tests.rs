@@ -152,6 +152,11 @@ fn fields_at_odds_are_one_problem_each() {
             "model.pattern = [local, global]\nattention.local.rope\nattention.local.no_rope",
             "`no_rope` contradicts `rope`: choose one",
         ),
+        (
+            "model.pattern = [local, global]\nattention.local.window = 4\nattention.local.no_window",
+            "`no_window` contradicts `window`: choose one",
+        ),
+        ("attention.no_window", "`no_window` is not a field of `attention`"),
         ("model.parallel.shared_norm", "`shared_norm` has a meaning only with `parallel`"),
         (
             "model.parallel\nmodel.parallel.shared_norm\nmodel.norm.placement = both",
@@ -221,6 +226,14 @@ fn the_whole_language_survives_its_own_text() {
         let plain = parse_text(&with("")).expect("it is tiny");
         assert_ne!(shape, plain, "{lines} has no effect");
     }
+}
+
+#[test]
+fn a_kind_may_do_without_the_window_of_all() {
+    let lines = "model.pattern = [local, global]\nattention.window = 9\nattention.global.no_window";
+    let shape = parse_text(&with(lines)).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((shape.attention.local.window, shape.attention.global.window), (Some(9), None));
+    assert_eq!(parse_text(&shape.text()), Ok(shape));
 }
 
 #[test]
