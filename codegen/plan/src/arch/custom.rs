@@ -87,6 +87,14 @@ pub fn is_name(name: &str) -> bool {
     (2..=4).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// Kernels use what came with `sm_80`.
+fn is_before_ampere(name: &str) -> bool {
+    let number = name
+        .strip_prefix("sm_")
+        .and_then(|rest| rest.trim_end_matches(char::is_alphabetic).parse::<u32>().ok());
+    is_name(name) && number.is_some_and(|number| number < 80)
+}
+
 /// Reads the GPU `name`, written at `at`, with its settings, each with its key. Without any it is a row of the table.
 pub(crate) fn read(
     name: &str,
@@ -101,6 +109,10 @@ pub(crate) fn read(
             problem(field.at, format!("`{name}` is in the table and takes no `{key}`: name another GPU"));
         }
         return settings.is_empty().then(|| row.clone());
+    }
+    if is_before_ampere(name) {
+        problem(at, format!("`{name}` is older than Ampere: GPUs from `sm_80` on are supported"));
+        return None;
     }
     if settings.is_empty() {
         let is_new = is_name(name) && meant(name).is_none();

@@ -116,6 +116,8 @@ mod tests {
                 ),
             ),
             ("target.rtx", &format!("`rtx` is not a known GPU: allowed are {}", arch::names())),
+            ("target.sm_75", "`sm_75` is older than Ampere: GPUs from `sm_80` on are supported"),
+            ("target.sm_70.like = sm_80", "`sm_70` is older than Ampere: GPUs from `sm_80` on are supported"),
             ("target.sm_86 = 3", "`sm_86` must be a flag: named alone, or `= true` or `= false`, found `3`"),
             ("target.sm_86.like = sm_80", "`sm_86` is in the table and takes no `like`: name another GPU"),
             (
