@@ -31,8 +31,9 @@ struct Reader {
 /// A problem as one line that terminals and editors follow: `brain.toml:4:9: ...`, lines and characters from 1.
 #[must_use]
 pub fn locate(file: &str, text: &str, problem: &Problem) -> String {
-    // A section is a table here.
+    // A section is a table here, and so is what has settings.
     let message = problem.message.replace("#[", "[").replace("(...)]", "]");
+    let message = message.replace("takes nothing in parentheses", "takes no settings");
     let Some(Place(byte)) = problem.at else { return format!("{file}: {message}") };
     let before = &text.as_bytes()[..byte.min(text.len())];
     let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
@@ -49,6 +50,9 @@ impl Reader {
     fn table(&mut self, path: &str, table: &DeTable<'_>) {
         for (key, value) in table {
             let name = key.get_ref();
+            if self.is_dotted(name, key.span().start) {
+                continue;
+            }
             if name == "is" && !path.is_empty() {
                 continue; // It was read as the value of the table itself.
             }
@@ -72,10 +76,21 @@ impl Reader {
                 }
                 self.table(path, table);
             }
+            DeValue::Array(items) if !path.contains('.') && items.iter().any(is_table) => {
+                let message = format!("`{path}` must be one table, as in `[{path}]`, found a list of tables");
+                self.declaration.problems.push(Problem { at: Some(at), message });
+                self.field(path, Value::Flag, at, at);
+                for item in items.iter() {
+                    if let DeValue::Table(table) = item.get_ref() {
+                        self.table(path, table);
+                    }
+                }
+            }
             DeValue::Array(items) if !path.contains('.') => {
                 self.field(path, Value::Flag, at, at);
                 for item in items.iter() {
                     match item.get_ref() {
+                        DeValue::String(name) if self.is_dotted(name, item.span().start) => {}
                         DeValue::String(name) => {
                             let at = Place(item.span().start);
                             self.field(&format!("{path}.{name}"), Value::Flag, at, at);
@@ -101,6 +116,16 @@ impl Reader {
         }
     }
 
+    /// A dot parts fields: a name with one in it, which quotes allow, would be read as several.
+    fn is_dotted(&mut self, name: &str, at: usize) -> bool {
+        let is_dotted = name.contains('.');
+        if is_dotted {
+            let message = format!("a name must be without dots, found `{name:?}`");
+            self.declaration.problems.push(Problem { at: Some(Place(at)), message });
+        }
+        is_dotted
+    }
+
     fn problem(&mut self, found: &Spanned<DeValue<'_>>, message: &str) {
         let at = Some(Place(found.span().start));
         let message = format!("{message}, found {}", kind(found.get_ref()));
@@ -120,7 +145,7 @@ fn scalar(value: &DeValue<'_>) -> Option<Value> {
     Some(match value {
         DeValue::Integer(int) => match i128::from_str_radix(int.as_str(), int.radix()) {
             Ok(value) => Value::Int(value),
-            Err(_) => Value::Text(int.to_string()),
+            Err(_) => Value::Word(int.to_string()),
         },
         DeValue::Float(float) => match float.as_str().parse::<f64>() {
             Ok(value) => Value::Float(value),
@@ -132,9 +157,13 @@ fn scalar(value: &DeValue<'_>) -> Option<Value> {
             _ => Value::Text(text.to_string()),
         },
         DeValue::Boolean(value) => Value::Word(value.to_string()),
-        DeValue::Datetime(value) => Value::Text(value.to_string()),
+        DeValue::Datetime(value) => Value::Word(value.to_string()),
         DeValue::Array(_) | DeValue::Table(_) => return None,
     })
+}
+
+fn is_table(item: &Spanned<DeValue<'_>>) -> bool {
+    matches!(item.get_ref(), DeValue::Table(_))
 }
 
 /// What a value is, for a message.
@@ -253,11 +282,43 @@ d_ff = 0x400
             ("[model]\nx = { is = [\"a\"] }", "2:12", "`is` must be a word, found a list"),
             ("[model.x]\ny = 1\nis.is = \"a\"", "3:1", "`is` must be a word, found a table"),
             ("target = [\"sm_86\",\n86]", "2:1", "`target` must be a list of names in quotes, found `86`"),
-            ("[[target]]\nsm_86 = true", "1:1", "`target` must be a list of names in quotes, found a table"),
+            (
+                "[[target]]\nsm_86 = true",
+                "1:3",
+                "`target` must be one table, as in `[target]`, found a list of tables",
+            ),
+            ("[model]\n\"norm.eps\" = 1", "2:1", "a name must be without dots, found `\"norm.eps\"`"),
+            ("target = [\"sm_../x\"]", "1:11", "a name must be without dots, found `\"sm_../x\"`"),
         ] {
             let problems = read("Brain", text).problems;
             let located: Vec<_> = problems.iter().map(|problem| locate("x", text, problem)).collect();
             assert_eq!(located, [format!("x:{place}: {message}")], "{text}");
+        }
+    }
+
+    #[test]
+    fn sections_that_are_lists_of_tables_are_one_problem() {
+        let text = TEXT.replace("[model]", "[[model]]");
+        let problems = read("Brain", &text).shape().expect_err("it is a list");
+        let located: Vec<_> = problems.iter().map(|problem| locate("x", &text, problem)).collect();
+        assert_eq!(located, ["x:3:3: `model` must be one table, as in `[model]`, found a list of tables"]);
+    }
+
+    #[test]
+    fn settings_of_what_has_none_are_told_in_words_of_toml() {
+        let text = TEXT.replace("tied = true", "tied = { much = true }");
+        let problems = read("Brain", &text).shape().expect_err("it has no settings");
+        let located: Vec<_> = problems.iter().map(|problem| locate("x", &text, problem)).collect();
+        assert_eq!(located, ["x:7:10: `tied` takes no settings, found `much`"]);
+    }
+
+    #[test]
+    fn what_no_field_takes_is_found_as_it_is_written() {
+        for value in ["99999999999999999999999999999999999999999", "1979-05-27"] {
+            let text = TEXT.replace("768", value);
+            let problems = read("Brain", &text).shape().expect_err("it is no width");
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert!(problems[0].message.ends_with(&format!("found `{value}`")), "{problems:?}");
         }
     }
 

@@ -62,7 +62,13 @@ impl Reader<'_> {
     fn check_paths(&mut self) {
         let known = all_paths();
         let fields = self.fields;
+        let is_unknown = |path: &str| !known.iter().any(|known| known == path) && !targets::is_below(path);
         for (index, field) in fields.iter().enumerate() {
+            let above = field.path.match_indices('.').map(|(at, _)| &field.path[..at]);
+            let mut above = above.filter(|above| is_unknown(above));
+            if above.any(|above| self.find(above).is_some()) {
+                continue; // What is in something unknown is no mistake of its own.
+            }
             if !known.contains(&field.path) && !targets::is_below(&field.path) {
                 self.misspelt.extend(meant(&field.path, &known));
                 self.problem(Some(field.at), unknown(&field.path, &known));
@@ -86,7 +92,9 @@ impl Reader<'_> {
 
     /// The section's own place, for a field that is missing in it; a missing section is one problem, not many.
     fn missing(&mut self, path: &str, row: &FieldRow) {
-        if self.misspelt.iter().any(|other| other == path) {
+        let is_in =
+            |other: &String| path.strip_prefix(&**other).is_some_and(|r| r.is_empty() || r.starts_with('.'));
+        if self.misspelt.iter().any(is_in) {
             return;
         }
         let section = path.split('.').next().unwrap_or(path);
@@ -191,6 +199,13 @@ impl Reader<'_> {
             return None;
         }
         words
+    }
+
+    /// Has it settings and no value of its own, as in `norm(eps = 1e-6)`?
+    fn has_settings_alone(&self, path: &str) -> bool {
+        let is_below =
+            |field: &Field| field.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+        self.find(path).is_some_and(|field| field.value == Value::Flag) && self.fields.iter().any(is_below)
     }
 
     /// Was something wrong with its value? Then what follows from it is no mistake of its own.

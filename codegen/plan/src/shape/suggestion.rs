@@ -20,7 +20,7 @@ fn siblings<'a>(path: &str, known: &'a [String]) -> Vec<&'a str> {
 pub(super) fn meant(path: &str, known: &[String]) -> Option<String> {
     let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
     let other = nearest(name, siblings(path, known))?;
-    Some(format!("{parent}.{other}"))
+    Some(if parent.is_empty() { other.to_owned() } else { format!("{parent}.{other}") })
 }
 
 /// What to say of a path that nobody knows.
@@ -29,6 +29,9 @@ pub(super) fn unknown(path: &str, known: &[String]) -> String {
     let siblings = siblings(path, known);
     let list: Vec<_> = siblings.iter().map(|other| format!("`{other}`")).collect();
     let list = list.join(", ");
+    if let (true, Some(meant)) = (parent.is_empty(), meant(path, known)) {
+        return format!("`{name}` is not a section: did you mean `{meant}`?");
+    }
     if parent.is_empty() {
         return format!("`{name}` is not a section: allowed are {list}");
     }

@@ -87,7 +87,10 @@ impl Reader<'_> {
         let placements: Vec<_> =
             Placement::ALL.iter().map(|placement| (placement.name(), *placement)).collect();
         Norm {
-            kind: self.choice("model.norm", &kinds, NormKind::Rms),
+            kind: match self.has_settings_alone("model.norm") {
+                true => NormKind::Rms,
+                false => self.choice("model.norm", &kinds, NormKind::Rms),
+            },
             epsilon: self.real("model.norm.eps").unwrap_or(1e-5),
             weight: self.choice("model.norm.weight", &weights, NormWeight::W),
             placement: self.choice("model.norm.placement", &placements, Placement::Pre),
@@ -104,9 +107,15 @@ impl Reader<'_> {
             ["none"] if has("head") => Some(("none", "head")),
             _ => None,
         };
-        if let Some((one, other)) = clash {
+        let twice = words.iter().enumerate().find(|(index, word)| words[..*index].contains(word));
+        let message = match (clash, twice) {
+            (Some((one, other)), _) => Some(format!("`{other}` contradicts `{one}` in `biases`: choose one")),
+            (None, Some((_, word))) => Some(format!("`{word}` is given twice in `biases`")),
+            (None, None) => None,
+        };
+        if let Some(message) = message {
             let at = self.find("model.biases").map(|field| field.value_at);
-            self.problem(at, format!("`{other}` contradicts `{one}` in `biases`: choose one"));
+            self.problem(at, message);
         }
         Biases { qkv: has("qkv") || has("all"), others: has("all"), head: has("head") }
     }

@@ -132,6 +132,8 @@ fn fields_at_odds_are_one_problem_each() {
             "attention.global.window = 64",
             "`global` has a meaning only with a `pattern` that names another kind too",
         ),
+        ("model.biases = [all, all]", "`all` is given twice in `biases`"),
+        ("model.biases = [qkv, head, head]", "`head` is given twice in `biases`"),
         ("attention.no_rope", "`no_rope` is not a field of `attention`"),
         ("model.pattern = [locl, global]\nattention.global.window = 64", "found `[locl, global]`"),
         ("attention.rope.scaling = llama4\nattention.rope.scaling.factor = 8.0", "found `llama4`"),
@@ -234,6 +236,30 @@ fn a_kind_may_do_without_the_window_of_all() {
     let shape = parse_text(&with(lines)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((shape.attention.local.window, shape.attention.global.window), (Some(9), None));
     assert_eq!(parse_text(&shape.text()), Ok(shape));
+}
+
+#[test]
+fn a_norm_of_which_only_settings_are_said_is_the_default_one() {
+    let shape = |lines: &str| parse_text(&with(lines)).unwrap_or_else(|error| panic!("{lines}: {error}"));
+    for settings in ["model.norm.eps = 0.001", "model.norm.weight = none\nmodel.norm.eps = 0.001"] {
+        let (short, long) = (format!("model.norm\n{settings}"), format!("model.norm = rms\n{settings}"));
+        assert_eq!(shape(&short), shape(&long));
+    }
+    let bare = messages(&with("model.norm").replace("model.norm.", "# "));
+    assert!(bare.contains("`norm` must be one of `rms`, `layer`, found no value"), "{bare}");
+}
+
+#[test]
+fn a_misspelt_section_is_one_problem() {
+    let text = with("").replace("feed_forward.", "feedforward.");
+    let messages = messages(&format!("feedforward\n{text}"));
+    assert_eq!(messages, "line 1: `feedforward` is not a section: did you mean `feed_forward`?");
+}
+
+#[test]
+fn what_is_in_something_unknown_is_no_second_problem() {
+    let messages = messages(&with("optimizer\noptimizer.x = 1\noptimizer.x.y = 2"));
+    assert_eq!(messages.lines().count(), 1, "{messages}");
 }
 
 #[test]
