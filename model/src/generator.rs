@@ -37,6 +37,8 @@ pub struct Generator<'a> {
     options: PlanOptions,
     /// Most tokens it looks back on.
     window: usize,
+    /// Only tokens below it are drawn.
+    n_drawable: usize,
     /// (length, plan), as they were needed.
     plans: Vec<(usize, PlanId)>,
 }
@@ -50,12 +52,23 @@ impl<'a> Generator<'a> {
         if !shape.attention.causal {
             return Err(GenerateError::Full);
         }
-        Ok(Self { shape, options: options.clone(), window: shape.context, plans: Vec::new() })
+        Ok(Self {
+            shape,
+            options: options.clone(),
+            window: shape.context,
+            n_drawable: shape.vocab,
+            plans: Vec::new(),
+        })
     }
 
     /// Looks back on `window` tokens at most: the length it was trained on, beyond which it knows no positions.
     pub fn look_back(&mut self, window: usize) {
         self.window = window.clamp(1, self.shape.context);
+    }
+
+    /// Draws only tokens below `n`: those that stand for something.
+    pub fn draw_below(&mut self, n: usize) {
+        self.n_drawable = n.clamp(1, self.shape.vocab);
     }
 
     /// The plan for `n` tokens, and its length.
@@ -112,7 +125,8 @@ impl<'a> Generator<'a> {
         emit: &mut dyn FnMut(i32) -> bool,
     ) -> Result<(), GenerateError> {
         for _ in 0..n {
-            let logits = self.logits(executor, tokens)?;
+            let mut logits = self.logits(executor, tokens)?;
+            logits.truncate(self.n_drawable);
             let token = sampling.choose(&logits, random)? as i32;
             tokens.push(token);
             if !emit(token) {
