@@ -80,7 +80,8 @@ pub struct Asked {
     pub eval_batches: Option<usize>,
 }
 
-/// Most tokens of one step: its batches are in memory at once.
+/// Most tokens of one step: its batches are in memory at once. Positions and rows are 32-bit numbers besides, which
+/// hold far more.
 pub const MOST_TOKENS: usize = 1 << 28;
 
 /// Most tokens of a run: beyond, they are no longer whole numbers in an f64.
@@ -107,9 +108,9 @@ impl TrainOptions {
             let allowed = format!("from 1 to the model's context, {}", shape.context);
             return wrong("length", &allowed, &self.length);
         }
-        // Positions and rows are 32-bit numbers in buffers of whole numbers.
-        if self.batch.checked_mul(self.length).is_none_or(|rows| i32::try_from(rows).is_err()) {
-            return wrong("batch", "such that batch x length is below 2^31", &self.batch);
+        if self.batch.checked_mul(self.length).is_none_or(|tokens| tokens > MOST_TOKENS) {
+            let allowed = format!("such that batch x length is at most {MOST_TOKENS}");
+            return wrong("batch", &allowed, &self.batch);
         }
         let tokens = (self.batch * self.length).checked_mul(self.accumulate);
         if tokens.is_none_or(|tokens| tokens > MOST_TOKENS) {
