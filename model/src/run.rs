@@ -70,6 +70,8 @@ pub enum RunError {
     Plot(#[from] PlotError),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    #[error("`{}` is gone: the run's folder was removed or renamed while it trained", .0.display())]
+    Gone(PathBuf),
 }
 
 impl RunError {
@@ -87,7 +89,7 @@ impl RunError {
     /// record fails, and not where a device, a number or the checkpoint itself does.
     fn leaves_weights(&self) -> bool {
         use TrainError::{Corpus, Loader};
-        matches!(self, Self::Train(Corpus(_) | Loader(_)) | Self::Metrics(_) | Self::Plot(_))
+        matches!(self, Self::Train(Corpus(_) | Loader(_)) | Self::Metrics(_) | Self::Plot(_) | Self::Gone(_))
     }
 }
 
@@ -182,6 +184,9 @@ fn steps(
             elapsed: started.elapsed().as_secs_f64(),
         })?;
         if last || summary.stopped || due(rhythm.save_every) || stable == Some(report.step) {
+            if !metrics_path.exists() {
+                return Err(RunError::Gone(metrics_path));
+            }
             let saved = trainer.save(folder, options)?;
             checkpoint::prune(folder, rhythm.n_kept, stable)?;
             observer.saved(&saved);
