@@ -10,9 +10,14 @@ pub(crate) fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(io::Error::new(error.kind(), format!("cannot write standard output: {error}"))),
+        Err(error) => Err(unwritable(&error)),
         Ok(()) => Ok(()),
     }
+}
+
+/// The error of standard output, which says that it is it.
+pub(crate) fn unwritable(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write standard output: {error}"))
 }
 
 /// Writes a line to standard error, where it can.

@@ -2,6 +2,7 @@
 
 use super::{Declared, Outcome};
 use crate::environment::Environment;
+use crate::terminal;
 use clap::Args;
 use kernwright_model::checkpoint::{self, Checkpoint, check_shape};
 use kernwright_model::generator::Generator;
@@ -32,7 +33,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
     /// What to continue
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: String,
     /// Tokens to generate
     #[arg(long, value_name = "N", default_value_t = 256)]
@@ -62,6 +63,9 @@ pub(super) enum Vocabulary {
     /// Numbers of somebody's tokenizer.
     Tokens,
 }
+
+/// The tokens of a text: those past them, where a model has any, stand for nothing.
+pub(super) const N_BYTES: usize = 1 << 8;
 
 /// Tokens that are bytes, as bytes; others have none.
 pub(super) fn bytes(tokens: &[i32]) -> Vec<u8> {
@@ -100,6 +104,9 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     let is_bytes = progress.options.pointer("/data/is_bytes").and_then(serde_json::Value::as_bool);
     let vocabulary = if is_bytes.unwrap_or(true) { Vocabulary::Bytes } else { Vocabulary::Tokens };
     let mut tokens = vocabulary.read(&arguments.prompt, &shape)?;
+    if tokens.is_empty() {
+        return Err("`--prompt` is empty: generation needs a token to continue".into());
+    }
 
     let options = PlanOptions { precision: Some(Dtype::Fp32), ..PlanOptions::default() };
     let mut executor = Cpu::new(arguments.threads.map(usize::from))?;
@@ -107,6 +114,9 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     let trained = progress.options.pointer("/train/length").and_then(serde_json::Value::as_u64);
     if let Some(length) = trained.and_then(|length| usize::try_from(length).ok()) {
         generator.look_back(length);
+    }
+    if vocabulary == Vocabulary::Bytes {
+        generator.draw_below(N_BYTES);
     }
     let (_, plan) = generator.plan(&mut executor, tokens.len())?;
     weights::load(&mut executor, plan, &shape, &checkpoint)?;
@@ -133,7 +143,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     );
     outcome?;
     match written.and_then(|()| out.write_all(b"\n")) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(terminal::unwritable(&error).into()),
         _ => Ok(ExitCode::SUCCESS),
     }
 }

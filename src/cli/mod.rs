@@ -9,8 +9,10 @@ mod generate;
 mod gpu;
 mod libraries;
 mod new;
+mod obstacle;
 mod plan;
 mod shape;
+mod shell;
 mod table;
 mod train;
 mod units;
@@ -78,16 +80,21 @@ pub fn main_of_presets() -> ExitCode {
     run(None)
 }
 
+/// The program as the user called it.
+fn called_as() -> String {
+    std::env::args().next().unwrap_or_else(|| "kernwright".to_owned())
+}
+
 /// The program as the user called it: what can be pasted back into the terminal.
 fn program() -> String {
-    std::env::args().next().unwrap_or_else(|| "kernwright".to_owned())
+    shell::word(&called_as())
 }
 
 /// The command line; in a user's own program, its model and name stand where ours do.
 fn command(declared: Option<Declared>) -> clap::Command {
     let mut command = Cli::command();
     let Some(declared) = declared else { return command };
-    let path = std::path::PathBuf::from(program());
+    let path = std::path::PathBuf::from(called_as());
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("model").to_owned();
     let names: Vec<String> =
         command.get_subcommands().map(|subcommand| subcommand.get_name().to_owned()).collect();

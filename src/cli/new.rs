@@ -6,8 +6,9 @@
 mod crate_name;
 mod files;
 
+use super::obstacle::cannot_create;
 use super::shape::{Named, ShapeArguments};
-use super::{Declared, Outcome, units};
+use super::{Declared, Outcome, shell, units};
 use crate::environment::Environment;
 use crate::terminal::line;
 use clap::Args;
@@ -68,9 +69,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     let struct_name = super::shape::show::struct_name(&model.name);
     let parameters = units::grouped(model.shape.n_parameters());
     line(&format!("created `{}`: `{struct_name}`, {parameters} parameters\n", folder.display()))?;
-    let quoted = folder.display().to_string();
-    let quoted = if quoted.contains(char::is_whitespace) { format!("'{quoted}'") } else { quoted };
-    line(&format!("    cd {quoted}\n{}", project.commands("    ")))?;
+    line(&format!("    cd {}\n{}", shell::path(&folder), project.commands("    ")))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -81,9 +80,9 @@ fn make_folder(folder: &Path) -> Result<(), String> {
         Ok(true) => return Ok(()),
         Ok(false) => return Err(format!("`{shown}` is not empty: name another folder with `--path`")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(format!("cannot create `{shown}`: {error}")),
+        Err(error) => return Err(cannot_create(folder, &error)),
     }
-    fs::create_dir_all(folder).map_err(|error| format!("cannot create `{shown}`: {error}"))
+    fs::create_dir_all(folder).map_err(|error| cannot_create(folder, &error))
 }
 
 /// Where the new crate finds this one: in the checkout that the folder or the user is in, else where this program was
