@@ -134,6 +134,77 @@ fn a_folder_that_cannot_be_written_is_named_before_anything_is_learned() {
 }
 
 #[test]
+fn what_is_in_the_way_of_a_folder_is_named() {
+    let program = Program::new();
+    program.file("runs", b"not a folder");
+    let arguments = format!("train {SMALL} --steps 2");
+    let error = line(&arguments, &program.run(&arguments));
+    assert!(error.contains("cannot create `runs/tiny`: `runs` is not a folder"), "{error}");
+    fs::remove_file(program.path("runs")).expect("the file");
+    symlink("nowhere", program.path("runs")).expect("a link");
+    for (arguments, expected) in [
+        (&*arguments, "cannot create `runs/tiny`: `runs` is a link to nothing"),
+        (&format!("{arguments} --out runs"), "cannot create `runs`: `runs` is a link to nothing"),
+        ("new fresh --path runs", "cannot create `runs`: `runs` is a link to nothing"),
+        ("new fresh --path runs/a", "cannot create `runs/a`: `runs` is a link to nothing"),
+    ] {
+        let error = line(arguments, &program.run(arguments));
+        assert!(error.contains(expected), "`{arguments}`: {error}");
+    }
+    assert!(!program.path("nowhere").exists());
+}
+
+#[test]
+fn printed_commands_can_be_pasted_into_a_shell() {
+    let program = Program::new();
+    for (folder, typed) in [("sp ace 'q", r"'sp ace '\''q'"), ("$x", "'$x'"), ("-x", "./-x")] {
+        let mut command = program.command(&format!("train {SMALL} --steps 4 --stop-after 1"));
+        let output = command.arg(format!("--out={folder}")).output().expect("the program starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let told = said.lines().find_map(|line| line.strip_prefix("go on with: ")).unwrap_or_default();
+        assert!(told.ends_with(&format!(" train --resume {typed}")), "{said}");
+        let mut shell = Command::new("sh");
+        let output = shell.args(["-c", told]).current_dir(program.path(".")).output().expect("a shell");
+        assert!(output.status.success(), "{told}: {}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let expected = format!(" generate --checkpoint {typed} --prompt ");
+        assert!(said.contains(&expected), "{said}");
+        let mut again = program.command("train --steps 2");
+        let output = again.arg(format!("--out={folder}")).output().expect("the program starts");
+        assert!(line(folder, &output).ends_with(&format!("go on with --resume {typed}")));
+    }
+}
+
+#[test]
+fn a_run_whose_folder_is_taken_away_says_so_and_keeps_what_it_learned() {
+    let program = Program::new();
+    let arguments = format!("train {SMALL} --steps 100000 --save-every 60 --eval-every 0 --out run");
+    let mut command = program.command(&arguments);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut patience = 6000;
+    while checkpoints(&program, "run").iter().all(|name| name.starts_with('.')) && patience > 0 {
+        patience -= 1;
+        sleep(Duration::from_millis(10));
+    }
+    fs::rename(program.path("run"), program.path("moved")).expect("another name");
+    let error = line(&arguments, &child.wait_with_output().expect("its end"));
+    let gone = "`run/metrics.jsonl` is gone: the run's folder was removed or renamed while it trained";
+    assert!(error.contains(gone), "{error}");
+    assert_eq!(checkpoints(&program, "run"), ["step-000120"], "what was learned is kept");
+}
+
+#[test]
+fn a_full_device_behind_standard_output_is_named() {
+    let program = Program::new();
+    program.ok(&format!("train {SMALL} --steps 3 --out run"));
+    let arguments = "generate --checkpoint run --prompt a --tokens 3";
+    let full = fs::File::options().write(true).open("/dev/full").expect("the device");
+    let output = program.command(arguments).stdout(full).output().expect("the program starts");
+    let error = line(arguments, &output);
+    assert!(error.contains("cannot write standard output: "), "{error}");
+}
+
+#[test]
 fn a_file_cut_short_while_training_ends_the_run_after_saving() {
     let program = Program::new();
     let tokens: Vec<u8> = (0..400_000_u32).flat_map(|i| (i * 7 % 200).to_le_bytes()[..2].to_vec()).collect();

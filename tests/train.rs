@@ -242,6 +242,13 @@ fn generation_is_repeatable_and_takes_its_options() {
         say("--temperature 0"),
         program.ok("generate --checkpoint run/step-000006 --prompt fn --tokens 40 --temperature 0")
     );
+    // A prompt may begin as flags do.
+    for prompt in ["-- comment", "-1", "--tokens"] {
+        let mut command = program.command("generate --checkpoint run --tokens 3");
+        let output = command.args(["--prompt", prompt]).output().expect("the program starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && said.starts_with(prompt), "{prompt}: {said}");
+    }
     // A prompt longer than the context is cut from the left.
     let long = "x".repeat(400);
     program.ok(&format!("generate --checkpoint run --prompt {long} --tokens 2"));
@@ -275,6 +282,16 @@ fn bad_input_is_one_line_and_writes_nothing() {
         ),
         ("train --weight-decay inf --out x", 1, "`weight-decay` must be a number from 0 up"),
         ("train --clip 1e-300 --out x", 1, "`clip` must be a number from 0 up that fp32 can hold"),
+        (
+            "train --batch 100000000 --length 8 --out x",
+            1,
+            "`batch` must be such that batch x length is at most 268435456, found `100000000`",
+        ),
+        (
+            "train --batch 1000000 --length 8 --accumulate 99 --out x",
+            1,
+            "`accumulate` must be such that batch x length x accumulate is at most 268435456, found `99`",
+        ),
         ("train --accumulate 18446744073709551615 --out x", 1, "`accumulate` must be such that"),
         ("train --resume done --out x --steps 5", 1, "give --resume done or --out x, not both"),
         ("train --data /dev/zero --out x", 1, "/dev/zero"),
@@ -308,7 +325,20 @@ fn bad_input_is_one_line_and_writes_nothing() {
     let output = program.command("generate --checkpoint done --tokens 1").args(["--prompt", ""]).output();
     let output = output.expect("the program starts");
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("needs a token"));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("`--prompt` is empty: generation needs a token to continue"), "{error}");
+}
+
+#[test]
+fn a_model_of_text_draws_bytes_only() {
+    let program = Program::new();
+    // A new model of many tokens: each is about as likely.
+    let shape = program.ok("shape --preset tiny --toml").replace("layers = ", "layers = 1 # ");
+    program.file("wide.toml", shape.replace("vocab = 256", "vocab = 2048").as_bytes());
+    program.ok(&format!("train {SMALL} --steps 3 --learning-rate 1e-9 --shape wide.toml --out run"));
+    let mut command = program.command("generate --checkpoint run --prompt a --tokens 40 --temperature 2");
+    let output = command.output().expect("the program starts");
+    assert_eq!(output.stdout.len(), 1 + 40 + 1, "the prompt, a byte per token, a line end");
 }
 
 #[test]

@@ -68,6 +68,32 @@ fn a_shape_out_of_a_file_is_kept_with_the_run() {
     program.ok("train --resume first --steps 4");
     program.ok("train --resume second --steps 4 --config first/config.toml");
     assert!(weights(&program, "first", 4) == weights(&program, "second", 4));
+    // The run needs the file no more: its own copy says the same, whatever becomes of the file or the run's folder.
+    let copy = String::from_utf8(program.bytes("first/shape.toml")).expect("TOML is text");
+    assert_eq!(program.ok("shape --shape first/shape.toml --toml"), copy);
+    assert_eq!(program.bytes("first/shape.toml"), program.bytes("second/shape.toml"));
+    for (change, run) in [(true, "third"), (false, "fourth")] {
+        match change {
+            true => {
+                drop(program.file("shapes/one.toml", shape.replace("layers = 1", "layers = 2").as_bytes()))
+            }
+            false => std::fs::remove_file(program.path("shapes/one.toml")).expect("the file"),
+        }
+        let said = program.ok(&format!("train --config first/config.toml --steps 3 --out {run}"));
+        assert!(said.contains("model: first ("), "the copy is called as its run: {said}");
+        assert!(weights(&program, "second", 3) == weights(&program, run, 3), "{run}");
+    }
+    std::fs::rename(program.path("first"), program.path("moved")).expect("another name");
+    program.ok("train --config moved/config.toml --steps 3 --out fifth");
+    assert!(weights(&program, "second", 3) == weights(&program, "fifth", 3));
+    program.ok("train --resume moved/step-000003 --steps 4 --out branch");
+    assert!(weights(&program, "second", 4) == weights(&program, "branch", 4));
+    assert!(program.path("branch/shape.toml").exists(), "a branch is repeated on its own");
+    program.ok("train --config branch/config.toml --out sixth");
+    // A preset needs no copy.
+    program.ok(&format!("train {SMALL} --steps 3 --preset tiny --out preset"));
+    assert!(!program.path("preset/shape.toml").exists());
+    program.file("shapes/one.toml", shape.as_bytes());
     program.file("both.toml", b"preset = \"tiny\"\nshape = \"shapes/one.toml\"\n");
     let error = program.fails("train --config both.toml --out x", 1);
     assert!(error.contains("both.toml: `preset` and `shape` exclude each other"), "{error}");
@@ -100,6 +126,20 @@ fn data_in_a_file_counts_from_the_folder_of_the_file() {
     let text = String::from_utf8(program.bytes("run/config.toml")).expect("TOML is text");
     let line = text.lines().find(|line| line.starts_with("data = ")).expect("the data");
     assert!(line.starts_with("data = \"/") && line.ends_with("configs/texts/a.txt\""), "{line}");
+}
+
+#[test]
+fn a_run_goes_on_and_is_repeated_from_any_folder() {
+    let program = Program::new();
+    program.file("texts/a.txt", &b"some words to learn, again and again. ".repeat(99));
+    let said = program.ok(&format!("train {SMALL} --steps 4 --stop-after 2 --data texts/a.txt --out run"));
+    assert!(said.contains("data: texts/a.txt ("), "what is said stays short: {said}");
+    std::fs::create_dir(program.path("elsewhere")).expect("a folder");
+    let mut command = program.command("train --resume ../run");
+    let output = command.current_dir(program.path("elsewhere")).output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program.ok(&format!("train {SMALL} --steps 4 --data texts/a.txt --out whole"));
+    assert!(weights(&program, "run", 4) == weights(&program, "whole", 4));
 }
 
 #[test]
@@ -227,6 +267,41 @@ fn a_folder_whose_run_left_no_checkpoint_is_taken_again() {
     program.ok(&flags);
     program.ok(&format!("train {SMALL} --steps 5 --out other"));
     assert!(weights(&program, "run", 5) == weights(&program, "other", 5));
+}
+
+#[test]
+fn what_an_unfinished_beginning_leaves_is_begun_again() {
+    let program = Program::new();
+    let left = [
+        "lock",
+        "config.toml",
+        "shape.toml",
+        "metrics.jsonl",
+        "loss.svg",
+        ".config.toml.29520-0.tmp",
+        ".shape.toml.29520-1.tmp",
+        ".loss.svg.29520-2.tmp",
+        ".step-000002.29520.tmp/weights.safetensors",
+    ];
+    left.iter().for_each(|name| drop(program.file(&format!("run/{name}"), b"x")));
+    let error = program.fails("train --resume run", 1);
+    let expected = "there is no checkpoint in `run` to resume from: its run ended before the first, begin it again with \
+                    --out run";
+    assert!(error.contains(expected), "{error}");
+    let shape = program.ok("shape --preset tiny --toml").replace("layers = ", "layers = 1 # ");
+    program.file("one.toml", shape.as_bytes());
+    let flags = format!("train {SMALL} --steps 3 --shape one.toml");
+    program.ok(&format!("{flags} --out run"));
+    program.ok(&format!("{flags} --out other"));
+    assert_eq!(program.names("run"), program.names("other"), "nothing is left over");
+    for name in ["shape.toml", "config.toml"] {
+        assert_eq!(program.bytes(&format!("run/{name}")), program.bytes(&format!("other/{name}")), "{name}");
+    }
+    // One more file is somebody's.
+    program.file("mine/config.toml", b"x");
+    program.file("mine/.notes.tmp", b"x");
+    assert!(program.fails(&format!("{flags} --out mine"), 1).contains("`mine` exists: give another --out"));
+    assert_eq!(program.bytes("mine/config.toml"), b"x");
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod report;
 mod resolved;
 
 use super::shape::{Named, ShapeArguments};
-use super::{Declared, Outcome};
+use super::{Declared, Outcome, shell};
 use crate::environment::Environment;
 use crate::terminal;
 use bar::Bar;
@@ -55,7 +55,8 @@ order the data and stay. A run with --schedule wsd is prolonged by --steps from 
 is kept, and --resume RUN/step-NNNNNN --out NEW begins a new run from it.
 
 Ctrl-C finishes the step, saves and says how to go on; a second one ends at once. A run keeps its last two
-checkpoints, config.toml, metrics.jsonl (a line per step; losses in nats per token) and loss.svg.")]
+checkpoints, config.toml, shape.toml (where --shape was given), metrics.jsonl (a line per step; losses in nats
+per token) and loss.svg. A folder whose run ended before its first checkpoint may be given to --out again.")]
 pub(super) struct Arguments {
     #[command(flatten)]
     shape: ShapeArguments,
@@ -96,7 +97,6 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let checkpoint = checkpoint.as_ref();
     let model = choose_shape(&shape, declared, checkpoint)?;
     let mut settings = Settings::resolve(&flags, &model, checkpoint)?;
-    settings.shape = shape.shape.or(settings.shape);
     let checked = settings.train.check(&model.shape).and_then(|()| settings.check_schedule(&flags));
     checked.map_err(|error| match &config {
         Some(config) => config.locate(error),
@@ -122,7 +122,8 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         }
         None => Destination::create(arguments.out.as_deref(), &model.name)?,
     };
-    resolved::write(&destination.folder, &settings, &model)?;
+    let kept = resolved::shape(&model, declared);
+    resolved::write(&destination.folder, &settings, &model, kept.as_deref())?;
     let rhythm = Rhythm {
         eval_every: settings.eval_every,
         save_every: settings.save_every,
@@ -157,7 +158,7 @@ fn go_on(arguments: &Arguments) -> Result<Option<(Resumed, Checkpoint)>, Box<dyn
         if folder::is_checkpoint(run) {
             return folder::branch(run).map(Some);
         }
-        let (run, out) = (run.display(), out.display());
+        let (run, out) = (shell::path(run), shell::path(out));
         return Err(format!(
             "a resumed run stays in its folder: give --resume {run} or --out {out}, not both"
         )

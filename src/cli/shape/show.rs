@@ -75,16 +75,15 @@ pub(in super::super) fn attributes(named: &Named) -> Result<String, String> {
     Ok(format!("#[derive(kernwright::Transformer)]\n{attributes}pub struct {};\n", struct_name(&named.name)))
 }
 
+/// A file for `--shape`.
 #[cfg(feature = "render")]
-fn toml(named: &Named) -> Result<String, String> {
+pub(in super::super) fn toml(named: &Named) -> Result<String, String> {
     use kernwright_codegen::print;
     Ok(print::toml(&print::brief(&named.shape)))
 }
 
 #[cfg(not(feature = "render"))]
-pub(in super::super) use unavailable::attributes;
-#[cfg(not(feature = "render"))]
-use unavailable::toml;
+pub(in super::super) use unavailable::{attributes, toml};
 
 #[cfg(not(feature = "render"))]
 mod unavailable {
@@ -95,7 +94,7 @@ mod unavailable {
             .into())
     }
 
-    pub(super) fn toml(named: &Named) -> Result<String, String> {
+    pub(in super::super::super) fn toml(named: &Named) -> Result<String, String> {
         attributes(named)
     }
 }

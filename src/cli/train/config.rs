@@ -145,7 +145,10 @@ fn value_of(arg: &Arg, value: &DeValue<'_>, folder: &Path) -> Option<OsString> {
     let is = |id: TypeId| arg.get_value_parser().type_id() == id;
     let is_word = is(TypeId::of::<String>()) || !arg.get_possible_values().is_empty();
     match value {
-        DeValue::String(text) if is(TypeId::of::<PathBuf>()) => Some(folder.join(text.as_ref()).into()),
+        // No path holds a zero byte.
+        DeValue::String(text) if is(TypeId::of::<PathBuf>()) && !text.contains('\0') => {
+            Some(folder.join(text.as_ref()).into())
+        }
         DeValue::String(text) if is_word => Some(text.as_ref().into()),
         DeValue::Float(number) if is(TypeId::of::<f64>()) => Some(number.as_str().into()),
         DeValue::Integer(number) if !is_word && !is(TypeId::of::<PathBuf>()) => {
@@ -251,6 +254,7 @@ mod tests {
             ("batch = [8]", &format!("1: `batch` must be {whole}, found a list")),
             ("[batch]\na = 8", &format!("1: `batch` must be {whole}, found a table")),
             ("clip = \"high\"", "1: `clip` must be a number, found `\"high\"`"),
+            (r#"data = "a\u0000b""#, r#"1: `data` must be a path, text in quotes, found `"a\0b"`"#),
             ("data = 7", "1: `data` must be a path, text in quotes, found `7`"),
             (
                 "schedule = \"sine\"",

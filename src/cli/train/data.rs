@@ -4,12 +4,12 @@ use kernwright_model::corpus::{BUILT_IN, Tokens};
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The corpus of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Data {
-    /// Where it is; none for the built-in text.
+    /// Where it is, from the root on, so that the run goes on from any folder; none for the built-in text.
     pub(crate) path: Option<PathBuf>,
     /// Tokens in it, 0 before it was opened.
     pub(crate) n_tokens: usize,
@@ -23,13 +23,17 @@ pub(crate) struct Data {
 impl Data {
     /// One that was not opened yet.
     pub(super) fn unopened(path: Option<PathBuf>) -> Self {
-        Self { path, n_tokens: 0, is_bytes: true, fingerprint: String::new() }
+        Self { path: path.map(absolute), n_tokens: 0, is_bytes: true, fingerprint: String::new() }
     }
 
     /// Opens it, and checks that it is what it was when it was opened before.
     pub(super) fn open(&mut self, vocab: usize) -> Result<Tokens, Box<dyn Error>> {
+        if let Some(path) = self.path.as_deref().filter(|path| path.to_str().is_none()) {
+            let message = "the path of the data must be UTF-8, since the checkpoint keeps it as text";
+            return Err(format!("{message}, found `{}`", path.display()).into());
+        }
         let tokens = match &self.path {
-            Some(path) => Tokens::open(path, vocab)?,
+            Some(path) => Tokens::open(short(path), vocab)?,
             None => Tokens::embedded("the built-in text", BUILT_IN, vocab)?,
         };
         let (before, n_tokens) = (self.n_tokens, tokens.len());
@@ -53,11 +57,22 @@ impl Data {
     }
 }
 
+/// The path from the root on.
+pub(super) fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// The path from the current folder on, where it lies below.
+fn short(path: &Path) -> &Path {
+    let current = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(&current).ok().filter(|rest| !rest.as_os_str().is_empty()).unwrap_or(path)
+}
+
 impl fmt::Display for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.is_bytes { "bytes" } else { "tokens" };
         match &self.path {
-            Some(path) => write!(f, "{} ({} {kind})", path.display(), self.n_tokens),
+            Some(path) => write!(f, "{} ({} {kind})", short(path).display(), self.n_tokens),
             None => write!(f, "the built-in text ({} {kind})", self.n_tokens),
         }
     }
@@ -86,6 +101,19 @@ mod tests {
         // A checkpoint of before there were fingerprints.
         let mut data: Data = serde_json::from_str(r#"{"path":null,"n_tokens":0,"is_bytes":true}"#).unwrap();
         data.open(256).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_path_that_no_checkpoint_could_keep_is_refused() {
+        let name: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"d\xff.txt");
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(name), "some text").unwrap();
+        let error = Data::unopened(Some(folder.path().join(name))).open(256).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the path of the data must be UTF-8, ") && error.contains(".txt`"),
+            "{error}"
+        );
     }
 
     #[test]

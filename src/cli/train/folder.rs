@@ -1,6 +1,8 @@
 //! The folder of a run: a new one is never an old one.
 
 use super::resolved;
+use crate::cli::obstacle::cannot_create;
+use crate::cli::shell;
 use crate::terminal;
 use kernwright_model::checkpoint::{self, Checkpoint};
 use std::error::Error;
@@ -22,6 +24,12 @@ pub(super) struct Destination {
 /// The file that is locked while a program trains in a folder.
 const LOCK: &str = "lock";
 
+/// The record of a run.
+const RECORD: &str = "metrics.jsonl";
+
+/// What a run writes besides its checkpoints.
+const FILES: [&str; 4] = [RECORD, "loss.svg", resolved::FILE, resolved::SHAPE];
+
 impl Destination {
     /// A folder that is there, for this program alone.
     pub(super) fn of(folder: PathBuf) -> Result<Self, Box<dyn Error>> {
@@ -29,7 +37,10 @@ impl Destination {
         let unwritable = |error| format!("cannot write in `{shown}`: {error}");
         let lock = File::options().append(true).create(true).open(folder.join(LOCK)).map_err(unwritable)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { folder, _lock: lock }),
+            Ok(()) => {
+                remove_leftovers(&folder);
+                Ok(Self { folder, _lock: lock })
+            }
             Err(TryLockError::WouldBlock) => Err(format!("another program is training in `{shown}`").into()),
             Err(TryLockError::Error(error)) => Err(unwritable(error).into()),
         }
@@ -43,15 +54,20 @@ impl Destination {
             }
             fs::create_dir(folder)
         };
-        let unwritable = |folder: &Path, error| format!("cannot create `{}`: {error}", folder.display());
         if let Some(folder) = out {
             check_new(folder)?;
-            return match make(folder) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    Err(unwritable(folder, error).into())
-                }
-                _ => Self::of(folder.to_owned()),
-            };
+            if let Err(error) = make(folder)
+                && !folder.is_dir()
+            {
+                return Err(cannot_create(folder, &error).into());
+            }
+            let destination = Self::of(folder.to_owned())?;
+            // Nobody else can begin there now.
+            check_new(folder)?;
+            for name in FILES {
+                remove(&folder.join(name))?;
+            }
+            return Ok(destination);
         }
         for number in 1.. {
             let name = if number == 1 { model.to_owned() } else { format!("{model}-{number}") };
@@ -59,7 +75,7 @@ impl Destination {
             match make(&folder) {
                 Ok(()) => return Self::of(folder),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && Path::new(RUNS).is_dir() => {}
-                Err(error) => return Err(unwritable(&folder, error).into()),
+                Err(error) => return Err(cannot_create(&folder, &error).into()),
             }
         }
         Err("no free name for the run".into())
@@ -67,7 +83,7 @@ impl Destination {
 
     /// Copies the record of the run that this one branches off from; it is cut at the checkpoint's step later.
     pub(super) fn take_record(&self, record: &Path) -> Result<(), Box<dyn Error>> {
-        let to = self.folder.join("metrics.jsonl");
+        let to = self.folder.join(RECORD);
         match fs::copy(record, &to) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(format!("cannot copy `{}` to `{}`: {error}", record.display(), to.display()).into())
@@ -79,7 +95,7 @@ impl Destination {
     /// After a failure: is there anything to go on from?
     pub(super) fn say_what_is_left(&self, diverged: bool) {
         if let Ok(Some(latest)) = checkpoint::latest(&self.folder) {
-            let (step, folder) = (latest.checkpoint.manifest.progress.step, self.folder.display());
+            let (step, folder) = (latest.checkpoint.manifest.progress.step, shell::path(&self.folder));
             let lower = if diverged { " --learning-rate LOWER" } else { "" };
             let program = crate::cli::program();
             terminal::note(&format!(
@@ -93,21 +109,57 @@ impl Destination {
 /// checkpoint and so has nothing to lose.
 pub(super) fn check_new(folder: &Path) -> Result<(), Box<dyn Error>> {
     let shown = folder.display();
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(format!("`{shown}` cannot be the folder of a run: {error}").into()),
-    };
-    let is_ours = |name: &str| {
-        let is_temporary =
-            [".step-", ".config.toml.", ".metrics.jsonl."].iter().any(|start| name.starts_with(start));
-        ["metrics.jsonl", LOCK, resolved::FILE].contains(&name) || (is_temporary && name.ends_with(".tmp"))
-    };
-    let names = entries.filter_map(Result::ok).map(|entry| entry.file_name());
-    if names.into_iter().all(|name| name.to_str().is_some_and(is_ours)) {
-        return Ok(());
+    match is_beginning(folder) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let typed = shell::path(folder);
+            Err(format!("`{shown}` exists: give another --out, or go on with --resume {typed}").into())
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(format!("`{shown}` cannot be the folder of a run: {error}").into()),
     }
-    Err(format!("`{shown}` exists: give another --out, or go on with --resume {shown}").into())
+}
+
+/// Is there nothing but what a run leaves that ended before its first checkpoint?
+fn is_beginning(folder: &Path) -> std::io::Result<bool> {
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let is_ours =
+            name.to_str().is_some_and(|name| name == LOCK || FILES.contains(&name) || is_leftover(name));
+        if !is_ours {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn remove(file: &Path) -> Result<(), Box<dyn Error>> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(format!("cannot remove `{}`: {error}", file.display()).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Is it the name of a file or of a checkpoint that a killed program had not finished?
+fn is_leftover(name: &str) -> bool {
+    let name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp"));
+    name.is_some_and(|name| {
+        let is_of = |file: &&str| name.strip_prefix(*file).is_some_and(|rest| rest.starts_with('.'));
+        name.starts_with("step-") || FILES.iter().any(is_of)
+    })
+}
+
+/// Removes what killed programs left unfinished, as far as that can be done. Only for whoever holds the lock.
+fn remove_leftovers(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(is_leftover) {
+            let path = entry.path();
+            // What stays is in nobody's way: nothing reads it.
+            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+        }
+    }
 }
 
 /// What a resumed run goes on from.
@@ -123,7 +175,7 @@ pub(super) fn branch(folder: &Path) -> Result<(Resumed, Checkpoint), Box<dyn Err
     let checkpoint = Checkpoint::open(folder)?;
     checkpoint.verify()?;
     let run = folder.canonicalize()?.parent().map(Path::to_owned).unwrap_or_default();
-    Ok((Resumed::Branch(run.join("metrics.jsonl")), checkpoint))
+    Ok((Resumed::Branch(run.join(RECORD)), checkpoint))
 }
 
 /// Is it the folder of one checkpoint, rather than of a run?
@@ -140,7 +192,8 @@ pub(super) fn resumed(run: Option<&Path>) -> Result<(Resumed, Checkpoint), Box<d
     };
     // The folder of one checkpoint stands for its run only when it is the newest there.
     if is_checkpoint(&folder) {
-        let (run, folder) = (folder.parent().unwrap_or(Path::new(".")).display(), folder.display());
+        let run = folder.parent().filter(|run| !run.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (run, folder) = (shell::path(run), folder.display());
         return Err(format!(
             "`{folder}` is a checkpoint: give its run, --resume {run}, or --out DIR for a new run that begins there"
         )
@@ -151,7 +204,17 @@ pub(super) fn resumed(run: Option<&Path>) -> Result<(Resumed, Checkpoint), Box<d
         return Err(nothing.into());
     }
     let destination = Destination::of(folder)?;
-    let latest = checkpoint::latest(&destination.folder)?.ok_or(nothing)?;
+    let Some(latest) = checkpoint::latest(&destination.folder)? else {
+        let folder = &destination.folder;
+        if folder.join(resolved::FILE).exists() && is_beginning(folder)? {
+            let again = shell::path(folder);
+            return Err(format!(
+                "{nothing}: its run ended before the first, begin it again with --out {again}"
+            )
+            .into());
+        }
+        return Err(nothing.into());
+    };
     for damaged in &latest.damaged {
         terminal::note(&format!("passed over a damaged checkpoint: {damaged}"));
     }
@@ -162,7 +225,7 @@ fn newest() -> Option<PathBuf> {
     let entries = fs::read_dir(RUNS).ok()?.filter_map(Result::ok);
     let touched = entries.filter_map(|entry| {
         let path = entry.path();
-        let modified: SystemTime = fs::metadata(path.join("metrics.jsonl")).ok()?.modified().ok()?;
+        let modified: SystemTime = fs::metadata(path.join(RECORD)).ok()?.modified().ok()?;
         Some((modified, path))
     });
     touched.max().map(|(_, path)| path)

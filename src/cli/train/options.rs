@@ -1,6 +1,6 @@
 //! What a run is to do: flags (which won over a file) over the resumed checkpoint over defaults.
 
-use super::data::Data;
+use super::data::{Data, absolute};
 use super::flags::Flags;
 use crate::cli::shape::Named;
 use kernwright_model::checkpoint::Checkpoint;
@@ -10,16 +10,12 @@ use kernwright_model::trainer::{Asked, TrainError, TrainOptions};
 use kernwright_plan::shape::Shape;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Everything about a run that its checkpoints remember.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub(super) model: String,
-    /// The file that the Shape came from, where it came from one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) shape: Option<PathBuf>,
     pub(super) data: Data,
     pub(super) train: TrainOptions,
     pub(super) eval_every: u64,
@@ -48,11 +44,11 @@ impl Settings {
         let warmup = (steps / 10).clamp(u64::from(steps > 2), 100);
         let mut settings = Self {
             model: model.name.clone(),
-            shape: old.and_then(|old| old.shape.clone()),
             data: match (&flags.data, old) {
-                (None, Some(old)) => old.data.clone(),
+                // A checkpoint of before paths were kept from the root on has one from the current folder.
+                (None, Some(old)) => Data { path: old.data.path.clone().map(absolute), ..old.data.clone() },
                 // The same data may have moved.
-                (Some(path), Some(old)) => Data { path: Some(path.clone()), ..old.data.clone() },
+                (Some(path), Some(old)) => Data { path: Some(absolute(path.clone())), ..old.data.clone() },
                 (path, None) => Data::unopened(path.clone()),
             },
             train: TrainOptions {

@@ -3,6 +3,7 @@
 use super::options::Settings;
 use crate::cli::generate;
 use crate::cli::shape::Named;
+use crate::cli::shell;
 use crate::terminal;
 use kernwright_model::checkpoint::Checkpoint;
 use kernwright_model::generator::Generator;
@@ -72,6 +73,7 @@ pub(super) fn sample(
     let n_given = tokens.len();
     let mut generator = Generator::new(shape, plan_options)?;
     generator.look_back(trainer.options().length);
+    generator.draw_below(generate::N_BYTES);
     generator.generate(trainer.executor(), &mut tokens, 256, sampling, &mut random, &mut |_| {
         stop.load(Ordering::Relaxed) == 0
     })?;
@@ -103,7 +105,7 @@ pub(super) fn report(summary: &Summary, bigram: f64, folder: &Path) -> Result<()
     }
     terminal::line(&format!("record: {}", folder.join("metrics.jsonl").display()))?;
     terminal::line(&format!("picture: {}", folder.join("loss.svg").display()))?;
-    let (program, folder) = (crate::cli::program(), folder.display());
+    let (program, folder) = (crate::cli::program(), shell::path(folder));
     terminal::line(&match summary.stopped {
         true => format!("go on with: {program} train --resume {folder}"),
         false => format!("try it with: {program} generate --checkpoint {folder} --prompt \"The \""),

@@ -1,8 +1,11 @@
-//! `config.toml` in the folder of a run: what it does, resolved, as a file that `--config` takes.
+//! `config.toml` in the folder of a run: what it does, resolved, as a file that `--config` takes. Beside it a Shape
+//! that came out of a file is kept as `shape.toml`, so that the run can be repeated when that file has changed.
 
 use super::config::keys;
 use super::options::Settings;
+use crate::cli::Declared;
 use crate::cli::shape::Named;
+use crate::cli::shape::show::toml;
 use kernwright_model::atomic_file::write_atomically;
 use kernwright_plan::shape::presets;
 use std::error::Error;
@@ -12,15 +15,39 @@ use std::path::Path;
 /// The name of the file.
 pub(super) const FILE: &str = "config.toml";
 
-/// Writes the file into the folder of a run.
-pub(super) fn write(folder: &Path, settings: &Settings, model: &Named) -> Result<(), Box<dyn Error>> {
-    let path = folder.join(FILE);
-    let text = text(settings, model);
-    write_atomically(&path, |file| file.write_all(text.as_bytes()))
+/// The name of the Shape's file.
+pub(super) const SHAPE: &str = "shape.toml";
+
+/// Writes the files into the folder of a run; the Shape's, where there is one, only once.
+pub(super) fn write(
+    folder: &Path,
+    settings: &Settings,
+    model: &Named,
+    shape: Option<&str>,
+) -> Result<(), Box<dyn Error>> {
+    if let Some(shape) = shape.filter(|_| !folder.join(SHAPE).exists()) {
+        write_file(&folder.join(SHAPE), shape)?;
+    }
+    write_file(&folder.join(FILE), &text(settings, model, shape.is_some()))
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
+    write_atomically(path, |file| file.write_all(text.as_bytes()))
         .map_err(|error| format!("cannot write `{}`: {error}", path.display()).into())
 }
 
-fn text(settings: &Settings, model: &Named) -> String {
+/// The text of the Shape's file: none for a preset and for the model that the program itself declares, and none from a
+/// program that was built without what writes and reads it.
+pub(super) fn shape(model: &Named, declared: Option<Declared>) -> Option<String> {
+    let is_declared = declared.is_some_and(|declared| declared.shape == model.shape.text());
+    if is_declared || is_preset(model) { None } else { toml(model).ok() }
+}
+
+fn is_preset(model: &Named) -> bool {
+    presets::find(&model.name).is_some_and(|preset| preset.shape().text() == model.shape.text())
+}
+
+fn text(settings: &Settings, model: &Named, keeps_shape: bool) -> String {
     let mut text = String::from(
         "# What this run does, with every default spelt out: `train --config` of this file does the same again.\n\
          # A flag wins over the file. Paths count from the folder of the file.\n",
@@ -35,12 +62,12 @@ fn text(settings: &Settings, model: &Named) -> String {
         let key = name.replace('-', "_");
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
         let help = help.split(" [default").next().unwrap_or_default();
-        match value(&key, settings, model) {
+        match value(&key, settings, model, keeps_shape) {
             Some(value) => {
                 let _ = write!(text, "\n# {help}\n{key} = {value}\n");
             }
             None => {
-                let why = absent(&key, settings, model);
+                let why = absent(&key, settings, model, keeps_shape);
                 let _ = write!(text, "\n# {help}\n# {key}: {why}\n");
             }
         }
@@ -49,17 +76,12 @@ fn text(settings: &Settings, model: &Named) -> String {
 }
 
 /// The value of a key as TOML; none where it has none.
-fn value(key: &str, settings: &Settings, model: &Named) -> Option<String> {
+fn value(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> Option<String> {
     let train = &settings.train;
-    let is_preset =
-        presets::find(&model.name).is_some_and(|preset| preset.shape().text() == model.shape.text());
     Some(match key {
-        "shape" => quoted(std::path::absolute(settings.shape.as_deref()?).ok()?.to_str()?),
-        "preset" if is_preset && settings.shape.is_none() => quoted(&model.name),
-        "data" => {
-            let path = settings.data.path.as_deref()?;
-            quoted(std::path::absolute(path).ok()?.to_str()?)
-        }
+        "shape" if keeps_shape => quoted(SHAPE),
+        "preset" if is_preset(model) => quoted(&model.name),
+        "data" => quoted(settings.data.path.as_deref()?.to_str()?),
         "steps" => train.steps.to_string(),
         "batch" => train.batch.to_string(),
         "length" => train.length.to_string(),
@@ -81,13 +103,13 @@ fn value(key: &str, settings: &Settings, model: &Named) -> Option<String> {
 }
 
 /// Why a key has no value.
-fn absent(key: &str, settings: &Settings, model: &Named) -> String {
+fn absent(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> String {
     match (key, &settings.data.path) {
         ("shape", _) => "none".to_owned(),
+        ("preset", _) if keeps_shape => "the shape is in a file".to_owned(),
         ("final_rate" | "decay_fraction", _) => "the schedule does not use it".to_owned(),
         ("data", None) => "the built-in text".to_owned(),
-        ("data", Some(path)) => format!("{} cannot be written as text: give --data", path.display()),
-        _ => format!("the model is {}", model.name),
+        _ => format!("the model is {}", model.name.escape_debug()),
     }
 }
 
@@ -136,7 +158,7 @@ mod tests {
             save_every: Some(8),
         };
         let settings = Settings::resolve(&flags, &tiny(), None).unwrap();
-        write(folder.path(), &settings, &tiny()).unwrap();
+        write(folder.path(), &settings, &tiny(), None).unwrap();
         let read = Config::read(&folder.path().join(FILE)).unwrap();
         assert_eq!((read.flags, read.shape.preset.as_deref()), (flags, Some("tiny")));
     }
@@ -144,7 +166,7 @@ mod tests {
     #[test]
     fn every_key_is_there_with_its_comment() {
         let settings = Settings::resolve(&Flags::default(), &tiny(), None).unwrap();
-        let all = text(&settings, &tiny());
+        let all = text(&settings, &tiny(), false);
         for arg in keys().get_arguments() {
             let key = arg.get_long().unwrap().replace('-', "_");
             let line = all.lines().position(|line| line.starts_with(&format!("{key} = ")));
@@ -159,8 +181,8 @@ mod tests {
             assert!(all.lines().nth(line - 1).unwrap().starts_with("# "), "{key}");
         }
         let other = Named { name: "Brain".to_owned(), ..tiny() };
-        assert!(text(&settings, &other).contains("# preset: the model is Brain"));
+        assert!(text(&settings, &other, false).contains("# preset: the model is Brain"));
         let data = Data::unopened(Some("a.txt".into()));
-        assert!(text(&Settings { data, ..settings }, &tiny()).contains("data = \"/"));
+        assert!(text(&Settings { data, ..settings }, &tiny(), false).contains("data = \"/"));
     }
 }
