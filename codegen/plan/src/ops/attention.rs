@@ -13,6 +13,8 @@ use crate::plan::{Io, Step};
 use crate::tape::{Tape, read};
 
 #[cfg(feature = "reference")]
+use super::softcap::softcap;
+#[cfg(feature = "reference")]
 use crate::{
     buffer::Role,
     case::{Case, Fill, copy, finish, input},
@@ -68,10 +70,7 @@ impl Attention {
     /// The score of a product of query and key, and its derivative by the scaled product.
     #[cfg(feature = "reference")]
     fn score<F: Float>(&self, product: F) -> (F, F) {
-        let scale = F::of(self.scale);
-        let Some(cap) = self.softcap.map(F::of) else { return (product * scale, F::of(1.0)) };
-        let t = (product * scale / cap).tanh();
-        (cap * t, F::of(1.0) - t * t)
+        softcap(product * F::of(self.scale), self.softcap)
     }
 
     /// Calls `visit` with (batch, head, kv head, query) for all of them.

@@ -4,6 +4,7 @@
 use super::Operation;
 use super::embedding::{rows_of_table, token_index};
 use super::rowwise::{BLOCK, MISSING, elements, kernel, launches, pointer};
+use super::softcap::softcap;
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::float::Float;
@@ -44,9 +45,8 @@ impl Logits {
     /// The logit of a product, and its derivative by that product.
     pub fn value_and_slope<F: Float>(&self, product: F) -> (F, F) {
         let scale = F::of(self.scale);
-        let Some(cap) = self.softcap.map(F::of) else { return (product * scale, scale) };
-        let t = (product * scale / cap).tanh();
-        (cap * t, (F::of(1.0) - t * t) * scale)
+        let (value, slope) = softcap(product * scale, self.softcap);
+        (value, slope * scale)
     }
 }
 

@@ -9,16 +9,17 @@
 use super::Operation;
 use super::embedding::token_index;
 use super::head::Logits;
+use super::linear::gradient_writes;
 use super::rowwise::{
     MISSING, TOO_LARGE, UNEVEN, WARP, WIDTH, accumulate, aligned, column_sums, column_totals, count, kernel,
-    launches, partials_shape, pointer,
+    launches, pointer,
 };
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::{Argument, Gemm, Launch, Lowered, Operand};
 use crate::plan::{Io, Mode, Step, Write};
 use crate::spec::{KernelSpec, SpecValue, field};
-use crate::tape::{Tape, write};
+use crate::tape::Tape;
 
 #[cfg(feature = "reference")]
 use crate::{
@@ -118,17 +119,7 @@ impl Operation for HeadLoss {
 
     /// The forward step itself makes the gradients: it only has to be told where they go.
     fn backward(&self, step: &Step, index: usize, tape: &mut Tape) {
-        let writes = [
-            tape.into(step, "x", "d_x"),
-            tape.into(step, "weight", "d_weight"),
-            tape.into(step, "bias", "d_bias"),
-        ];
-        let mut writes: Vec<_> = writes.into_iter().flatten().collect();
-        if let Some(bias) = Tape::id(step, "bias") {
-            let bias = tape.plan().buffer(bias);
-            let (name, shape) = (format!("{}.partials", bias.name), partials_shape(self.chunk, bias.len()));
-            writes.push(write("partials", tape.scratch(name, shape)));
-        }
+        let writes = gradient_writes(step, tape, self.chunk);
         tape.extend_forward(index, writes);
     }
 

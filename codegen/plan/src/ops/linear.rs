@@ -7,7 +7,7 @@ use super::rowwise::{
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::launch::{Gemm, Launch, Lowered, Operand};
-use crate::plan::{Io, Mode, Step};
+use crate::plan::{Io, Mode, Step, Write};
 use crate::tape::{Tape, read, write};
 
 #[cfg(feature = "reference")]
@@ -27,6 +27,22 @@ pub struct Linear;
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearBackward;
 
+/// Where the gradients of x, weight and bias go, and the scratch of a bias's, summed over `rows` rows at a time.
+pub(super) fn gradient_writes(step: &Step, tape: &mut Tape, rows: usize) -> Vec<Write> {
+    let writes = [
+        tape.into(step, "x", "d_x"),
+        tape.into(step, "weight", "d_weight"),
+        tape.into(step, "bias", "d_bias"),
+    ];
+    let mut writes: Vec<_> = writes.into_iter().flatten().collect();
+    if let Some(bias) = Tape::id(step, "bias") {
+        let bias = tape.plan().buffer(bias);
+        let (name, shape) = (format!("{}.partials", bias.name), partials_shape(rows, bias.len()));
+        writes.push(write("partials", tape.scratch(name, shape)));
+    }
+    writes
+}
+
 impl Operation for Linear {
     const NAME: &'static str = "linear";
     const NARROW: &'static [&'static str] = &["x", "weight"];
@@ -41,17 +57,8 @@ impl Operation for Linear {
         let Some(d_y) = tape.gradient(step, "y", "d_y") else { return };
         let id = |slot| Tape::id(step, slot).map(|buffer| read(slot, buffer));
         let reads = [Some(d_y), id("x"), id("weight")].into_iter().flatten().collect();
-        let writes = [
-            tape.into(step, "x", "d_x"),
-            tape.into(step, "weight", "d_weight"),
-            tape.into(step, "bias", "d_bias"),
-        ];
-        let mut writes: Vec<_> = writes.into_iter().flatten().collect();
-        if let Some(bias) = Tape::id(step, "bias") {
-            let (y, bias) = (tape.plan().buffer(d_y.buffer), tape.plan().buffer(bias));
-            let (name, shape) = (format!("{}.partials", bias.name), partials_shape(y.rows(), y.columns()));
-            writes.push(write("partials", tape.scratch(name, shape)));
-        }
+        let rows = tape.plan().buffer(d_y.buffer).rows();
+        let writes = gradient_writes(step, tape, rows);
         tape.emit(LinearBackward, reads, writes);
         tape.pass_on(step, index, "y", &["residual"]);
     }

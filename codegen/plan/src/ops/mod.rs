@@ -17,6 +17,7 @@ pub mod positions;
 pub mod rope;
 mod rowwise;
 pub mod scale;
+mod softcap;
 
 use crate::arch::Arch;
 use crate::cost::Cost;

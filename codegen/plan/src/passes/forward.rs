@@ -10,7 +10,7 @@ use crate::ops::embedding::Embedding;
 use crate::ops::head::{Head as HeadOp, Logits};
 use crate::ops::head_loss::HeadLoss;
 use crate::ops::linear::Linear;
-use crate::ops::norm::{Norm, NormKind, NormWeight};
+use crate::ops::norm::{Norm, NormKind};
 use crate::ops::positions::Positions;
 use crate::ops::rope::Rope;
 use crate::ops::scale::Scale;
@@ -126,7 +126,7 @@ impl Forward<'_> {
             let mean = self.activation(&format!("{name}.mean"), vec![self.rows, groups]);
             writes.push(write("mean", mean));
         }
-        let (epsilon, weight): (f64, NormWeight) = (self.shape.norm.epsilon, self.shape.norm.weight);
+        let (epsilon, weight) = (self.shape.norm.epsilon, self.shape.norm.weight);
         self.emit(Norm { kind, epsilon, weight, groups, count }, reads, writes);
     }
 
