@@ -13,7 +13,10 @@ fn on_a_terminal(program: &Program, arguments: &str, variables: &[(&str, &str)])
     let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_kernwright"));
     let mut script = std::process::Command::new("script");
     script.args(["-qefc", &command, "/dev/null"]).current_dir(program.path("")).stdin(Stdio::null());
-    script.env_remove("NO_COLOR").env("TERM", "xterm").envs(variables.iter().copied());
+    for variable in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"] {
+        script.env_remove(variable);
+    }
+    script.env("TERM", "xterm").envs(variables.iter().copied());
     let output = script.output().ok()?;
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stdout));
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -56,9 +59,15 @@ fn a_terminal_shows_a_bar_in_colour_unless_told_otherwise() {
     assert!(empty.contains("\u{1b}[36m"), "an empty NO_COLOR is none: {empty:?}");
     let dumb = on_a_terminal(&program, &train("d"), &[("TERM", "dumb")]).expect("it was there");
     assert!(is_plain(&dumb) && dumb.contains("step 9/9: loss "), "{dumb:?}");
-    for (variables, is_coloured) in
-        [(&[("NO_COLOR", "1")][..], false), (&[("TERM", "dumb")], false), (&[], true)]
-    {
+    let helps = [
+        (&[("NO_COLOR", "1")][..], false),
+        (&[("NO_COLOR", "1"), ("CI", "true")], false),
+        (&[("TERM", "dumb")], false),
+        (&[("TERM", "dumb"), ("CI", "true")], false),
+        (&[], true),
+        (&[("CI", "true")], true),
+    ];
+    for (variables, is_coloured) in helps {
         let help = on_a_terminal(&program, "train --help", variables).expect("it was there");
         assert_eq!(help.contains('\u{1b}'), is_coloured, "{variables:?}: {help:?}");
     }

@@ -109,7 +109,12 @@ fn command(declared: Option<Declared>) -> clap::Command {
 }
 
 fn run(declared: Option<Declared>) -> ExitCode {
-    let command = command(declared);
+    let environment = Environment::read();
+    let mut command = command(declared);
+    // The library colours a dumb terminal where CI is set.
+    if environment.no_color || environment.dumb_terminal {
+        command = command.color(clap::ColorChoice::Never);
+    }
     let cli = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match cli {
         Ok(cli) => cli,
@@ -118,7 +123,6 @@ fn run(declared: Option<Declared>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
-    let environment = Environment::read();
     let outcome = match cli.command {
         Command::Train(arguments) => train::run(&arguments, declared, &environment),
         Command::Generate(arguments) => generate::run(&arguments, declared, &environment),
