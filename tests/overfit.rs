@@ -2,7 +2,6 @@
 
 use kernwright_model::random::Random;
 use kernwright_model::weights;
-use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, MicroStep, Values};
 use kernwright_plan::plan::Phase;
 use kernwright_plan::shape::parse_text;
@@ -18,7 +17,7 @@ fn a_tiny_model_overfits_one_batch() {
     )
     .expect("a shape");
     let (batch, length) = (3, 13);
-    let options = Options { precision: Some(Dtype::Fp32), ..Options::default() };
+    let options = Options::host();
     let mut cpu = Cpu::new(None).expect("an executor");
     let plan = cpu.load(train_step(&shape, &options, batch, length)).expect("a plan");
     weights::initialise(&mut cpu, plan, &shape, 1).expect("weights");

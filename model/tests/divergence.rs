@@ -6,11 +6,11 @@ use kernwright_model::corpus::{BUILT_IN, Tokens};
 use kernwright_model::schedule::Form;
 use kernwright_model::split::Split;
 use kernwright_model::trainer::{Divergence, Origin, TrainError, TrainOptions, Trainer};
+use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::executor::{PlanId, Values};
 use kernwright_plan::plan::Phase;
 use kernwright_plan::reference::{Reference, Rounding};
 use kernwright_plan::shape::{Shape, parse_text};
-use kernwright_plan::{Options as PlanOptions, dtype::Dtype};
 
 fn shape() -> Shape {
     parse_text(
@@ -44,7 +44,7 @@ fn with_trainer(options: TrainOptions, test: impl FnOnce(&mut Trainer<'_>)) {
     let shape = shape();
     let tokens = Tokens::embedded("text", &BUILT_IN[..4000], 256).unwrap();
     let split = Split::last(Arc::new(tokens), Split::FRACTION, options.length).unwrap();
-    let plan_options = PlanOptions { precision: Some(Dtype::Fp32), ..PlanOptions::default() };
+    let plan_options = PlanOptions::host();
     let mut executor = Reference::<f32>::new(Rounding::None);
     test(&mut Trainer::new(&mut executor, &shape, options, &plan_options, &split, None).unwrap());
 }

@@ -9,12 +9,12 @@ use kernwright_model::corpus::Tokens;
 use kernwright_model::schedule::Form;
 use kernwright_model::split::Split;
 use kernwright_model::trainer::{Asked, TrainOptions, Trainer};
+use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::buffer::BufferId;
 use kernwright_plan::executor::{Executor, ExecutorError, MicroStep, PlanId, Values};
 use kernwright_plan::plan::Plan;
 use kernwright_plan::reference::{Reference, Rounding};
 use kernwright_plan::shape::{Shape, parse_text};
-use kernwright_plan::{Options as PlanOptions, dtype::Dtype};
 
 /// Sequences of an epoch: 1000 tokens less a tenth, cut into sixes.
 const LENGTH: usize = 6;
@@ -105,7 +105,7 @@ struct Seen {
 /// Trains up to `until` steps in `run`, from its newest checkpoint if it has one, and saves.
 fn train(run: &Path, options: TrainOptions, until: u64) -> Seen {
     let (shape, split) = (shape(), split());
-    let plan_options = PlanOptions { precision: Some(Dtype::Fp32), ..PlanOptions::default() };
+    let plan_options = PlanOptions::host();
     let mut recorder = Recorder { executor: Reference::new(Rounding::None), tokens: Vec::new() };
     let checkpoint = latest(run).unwrap().map(|latest| latest.checkpoint);
     let mut seen = Seen::default();
@@ -194,7 +194,7 @@ fn options_that_forget_the_smaller_steps_are_refused() {
     train(run.path(), options(8, 1, 20), 10);
     let checkpoint = latest(run.path()).unwrap().unwrap().checkpoint;
     let mut executor = Reference::<f32>::new(Rounding::None);
-    let plan_options = PlanOptions { precision: Some(Dtype::Fp32), ..PlanOptions::default() };
+    let plan_options = PlanOptions::host();
     let (shape, split) = (shape(), split());
     let trainer =
         Trainer::new(&mut executor, &shape, options(16, 1, 20), &plan_options, &split, Some(&checkpoint));

@@ -10,7 +10,6 @@ use kernwright_model::random::Random;
 use kernwright_model::sample::Sampling;
 use kernwright_model::weights;
 use kernwright_plan::Options as PlanOptions;
-use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, MicroStep};
 use kernwright_plan::plan::Phase;
 use kernwright_plan::shape::{Shape, parse_text};
@@ -108,7 +107,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
         return Err("`--prompt` is empty: generation needs a token to continue".into());
     }
 
-    let options = PlanOptions { precision: Some(Dtype::Fp32), ..PlanOptions::default() };
+    let options = PlanOptions::host();
     let mut executor = Cpu::new(arguments.threads.map(usize::from))?;
     let mut generator = Generator::new(&shape, &options)?;
     let trained = progress.options.pointer("/train/length").and_then(serde_json::Value::as_u64);

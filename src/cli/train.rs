@@ -22,7 +22,6 @@ use kernwright_model::checkpoint::{Checkpoint, check_shape};
 use kernwright_model::run::{self, Rhythm};
 use kernwright_model::trainer::Trainer;
 use kernwright_plan::Options as PlanOptions;
-use kernwright_plan::dtype::Dtype;
 use kernwright_plan::shape::parse_text;
 use kernwright_runtime::Cpu;
 use options::Settings;
@@ -106,7 +105,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     check_begin(&settings, checkpoint, arguments.out.as_deref().filter(|_| !in_place))?;
     let split = settings.open_data(&model.shape)?;
 
-    let plan_options = PlanOptions { precision: Some(Dtype::Fp32), ..PlanOptions::default() };
+    let plan_options = PlanOptions::host();
     let mut executor = Cpu::new(arguments.threads.map(usize::from))?;
     report::describe(&model, &settings, &plan_options, checkpoint)?;
     let mut trainer =

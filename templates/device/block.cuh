@@ -12,6 +12,15 @@ __device__ __forceinline__ u8* shared_memory() {
 // Waits for every thread of the block; what they wrote before is then seen by all.
 __device__ __forceinline__ void barrier() { __syncthreads(); }
 
+// A barrier of its own for `threads` threads of the block, whole warps. `id` is 1 to 15; `barrier` is 0. One may wait
+// there, or only say that it came.
+__device__ __forceinline__ void named_barrier(i32 id, i32 threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void named_barrier_arrive(i32 id, i32 threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 #endif
 
 // Floats of shared memory that `block_sums` needs for `n` sums at once.

@@ -24,7 +24,19 @@ struct alignas(2) fp16 {
 using bf16_pair = u32;
 using fp16_pair = u32;
 
-#ifndef KERNWRIGHT_EMULATOR
+// 16 and 8 bytes that are moved at once.
+struct alignas(16) Words4 {
+    u32 word[4];
+};
+
+struct alignas(8) Words2 {
+    u32 word[2];
+};
+
+#ifdef KERNWRIGHT_EMULATOR
+// CUDA's own names, and a second definition of everything that stands behind `#ifndef KERNWRIGHT_EMULATOR`.
+#include "kernwright_emulator.h"
+#else
 
 __device__ __forceinline__ float float_of_bits(u32 bits) { return __uint_as_float(bits); }
 __device__ __forceinline__ u32 bits_of_float(float value) { return __float_as_uint(value); }

@@ -1,5 +1,5 @@
 <% include "device/types.cuh" %>
-// Vector access to memory. `load_16` and kin move 16 (8) bytes at an address that is a multiple of 16 (8).
+// Vector access to memory. `load_16` and kin move 16 (8, 4) bytes at an address that is a multiple of 16 (8, 4).
 // `load_floats` and `store_floats` walk rows of any float type in fp32, 4 or 8 elements a time, or 1 where rows do not
 // come in whole words.
 
@@ -8,14 +8,6 @@ template <typename T>
 struct alignas(16) Pack {
     static constexpr i32 COUNT = 16 / sizeof(T);
     T of[COUNT];
-};
-
-struct alignas(16) Words4 {
-    u32 word[4];
-};
-
-struct alignas(8) Words2 {
-    u32 word[2];
 };
 
 #ifndef KERNWRIGHT_EMULATOR
@@ -28,6 +20,17 @@ __device__ __forceinline__ Words4 load_16(const T* from) {
 template <typename T>
 __device__ __forceinline__ Words2 load_8(const T* from) {
     return *reinterpret_cast<const Words2*>(from);
+}
+
+// Two neighbours of a 2-byte type.
+template <typename T>
+__device__ __forceinline__ u32 load_4(const T* from) {
+    return *reinterpret_cast<const u32*>(from);
+}
+
+template <typename T>
+__device__ __forceinline__ void store_4(T* to, u32 value) {
+    *reinterpret_cast<u32*>(to) = value;
 }
 
 template <typename T>

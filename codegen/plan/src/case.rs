@@ -7,7 +7,8 @@ use crate::buffer::{BufferId, Role};
 use crate::dtype::Dtype;
 use crate::executor::{Executor, ExecutorError, PlanId, Values};
 use crate::ops::Op;
-use crate::passes::memory;
+use crate::options::Options;
+use crate::passes::{attention, memory};
 use crate::plan::{Phase, Plan, Read, Step};
 use crate::tape::{Tape, read, write};
 
@@ -106,7 +107,8 @@ pub fn finish(label: &str, mut plan: Plan, mut fills: Vec<(BufferId, Fill)>, out
     fills.push((seed, fill));
     let mut tape = Tape::new(plan);
     tape.seed(output, seed);
-    Case { label: label.to_owned(), plan: memory::place(tape.walk()), fills, output, seed }
+    let plan = memory::place(attention::choose(tape.walk(), &Options::default()));
+    Case { label: label.to_owned(), plan, fills, output, seed }
 }
 
 impl Case {

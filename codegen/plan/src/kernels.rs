@@ -3,7 +3,7 @@
 use crate::arch::Arch;
 use crate::dtype;
 use crate::launch::{Launch, Lowered};
-use crate::options::Options;
+use crate::options::{AttentionPath, Options};
 use crate::passes::{SWITCHES, forward::Head, forward_step, train_step};
 use crate::plan::Plan;
 use crate::shape::Shape;
@@ -23,6 +23,8 @@ pub fn kernels(shape: &Shape, arch: &Arch) -> Vec<KernelSpec> {
             every.push(Options { without: vec![(*name).to_owned()], ..plain.clone() });
         }
         every.push(Options { clip: None, ..plain.clone() });
+        every.push(Options { attention: AttentionPath::Split, ..plain.clone() });
+        every.push(Options { deterministic: false, ..plain.clone() });
         every.push(plain);
     }
     let mut specs = Vec::new();

@@ -55,7 +55,8 @@ pub enum Argument {
     F32(f32),
 }
 
-/// `d = a' b' + beta c (+ bias)`, row-major; `'` transposes where asked. `a'` is m x k, `b'` k x n, `d` m x n.
+/// `d = a' b' + beta c (+ bias)`, row-major; `'` transposes where asked. `a'` is m x k, `b'` k x n, `d` m x n. With
+/// batches, one such product for each of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gemm {
     /// Left operand.
@@ -70,12 +71,28 @@ pub struct Gemm {
     pub d: BufferId,
     /// First row of `c` and `d` that takes part.
     pub row: usize,
+    /// Products of the same sizes, further on in the same buffers: nested loops, the outermost first; none for one
+    /// product.
+    pub batches: Vec<Batch>,
     /// Rows of the result.
     pub m: usize,
     /// Columns of the result.
     pub n: usize,
     /// Summed dimension.
     pub k: usize,
+}
+
+/// A loop over products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// How many.
+    pub count: usize,
+    /// From one to the next, in elements of `a`.
+    pub a: usize,
+    /// The same of `b`.
+    pub b: usize,
+    /// The same of `d`, and of `c`.
+    pub d: usize,
 }
 
 /// A matrix operand.
@@ -85,6 +102,22 @@ pub struct Operand {
     pub buffer: BufferId,
     /// First row of the buffer that takes part; as many as m, n and k ask for follow.
     pub row: usize,
+    /// First column of the buffer that takes part.
+    pub column: usize,
     /// Use its transpose?
     pub transposed: bool,
+}
+
+impl Operand {
+    /// A buffer as it is, from its first element on.
+    #[must_use]
+    pub fn plain(buffer: BufferId) -> Self {
+        Self { buffer, row: 0, column: 0, transposed: false }
+    }
+
+    /// Its transpose.
+    #[must_use]
+    pub fn turned(buffer: BufferId) -> Self {
+        Self { transposed: true, ..Self::plain(buffer) }
+    }
 }

@@ -19,6 +19,30 @@ pub struct Options {
     pub z_loss: f32,
     /// Are dimensions rounded up to what kernels like?
     pub padded: bool,
+    /// What will run the plan.
+    pub runs_on: RunsOn,
+    /// How attention is computed on a GPU.
+    pub attention: AttentionPath,
+    /// Must the same step give the same bits every time? Else what is faster may add in any order.
+    pub deterministic: bool,
+}
+
+/// What runs a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunsOn {
+    /// The host's cores, which need no scratch for attention.
+    Host,
+    /// Generated kernels.
+    Gpu,
+}
+
+/// How attention is computed on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionPath {
+    /// In one kernel that never writes the scores, where operands are narrow; else split.
+    Fused,
+    /// Scores written to memory: a product, a softmax, a product. What the fused one is measured against.
+    Split,
 }
 
 /// Constants of AdamW.
@@ -44,6 +68,17 @@ impl Default for Options {
             head_chunk: 512,
             z_loss: 0.0,
             padded: true,
+            runs_on: RunsOn::Gpu,
+            attention: AttentionPath::Fused,
+            deterministic: true,
         }
+    }
+}
+
+impl Options {
+    /// The options of a plan for the host's cores, which compute in fp32.
+    #[must_use]
+    pub fn host() -> Self {
+        Self { precision: Some(Dtype::Fp32), runs_on: RunsOn::Host, ..Self::default() }
     }
 }

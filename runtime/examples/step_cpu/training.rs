@@ -1,7 +1,6 @@
 //! A model in training on random tokens, with nothing around it.
 
 use kernwright_plan::buffer::BufferId;
-use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, ExecutorError, MicroStep, PlanId, Values};
 use kernwright_plan::options::Options;
 use kernwright_plan::plan::Phase;
@@ -38,7 +37,7 @@ impl Training {
         length: usize,
         threads: usize,
     ) -> Result<Self, ExecutorError> {
-        let options = Options { precision: Some(Dtype::Fp32), ..Options::default() };
+        let options = Options::host();
         let mut cpu = Cpu::new(Some(threads))?;
         let id = cpu.load(train_step(shape, &options, batch, length))?;
         let find = |cpu: &Cpu, name: &str| cpu.plan(id).find(name).ok_or_else(|| missing(name));

@@ -162,7 +162,7 @@ fn run_op(op: &Op, slots: Slots<'_>, tools: &Tools) -> Result<(), ExecutorError>
         Op::LinearBackward(_) => linear::backward(slots),
         Op::Rope(op) => rope::rotate(op, slots, &tools.angles),
         Op::Attention(op) => attention::forward(op, slots, &tools.workspace),
-        Op::AttentionBackward(op) => attention_backward::backward(&op.0, slots, &tools.workspace),
+        Op::AttentionBackward(op) => attention_backward::backward(&op.attention, slots, &tools.workspace),
         Op::Activation(op) => activation::forward(op.kind, slots),
         Op::ActivationBackward(op) => activation::backward(op.kind, slots),
         Op::Add(_) => elementwise::add(slots),

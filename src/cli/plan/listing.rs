@@ -239,7 +239,8 @@ fn short(row: &StepRow, room: usize) -> String {
 fn stem(launch: &LaunchRow) -> String {
     match launch {
         LaunchRow::Kernel { template, .. } => template.replace('/', "_"),
-        LaunchRow::Gemm { m, n, k } => format!("GEMM {m}x{n}x{k}"),
+        LaunchRow::Gemm { m, n, k, count: 1 } => format!("GEMM {m}x{n}x{k}"),
+        LaunchRow::Gemm { m, n, k, count } => format!("{count} GEMMs {m}x{n}x{k}"),
         LaunchRow::Copy { .. } => "copy".to_owned(),
         LaunchRow::Zero { .. } => "zero".to_owned(),
     }

@@ -47,10 +47,27 @@ pub(super) struct Slot {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum LaunchRow {
-    Kernel { kernel: String, template: &'static str, grid: [u32; 3], block: u32, shared_memory: u32 },
-    Gemm { m: usize, n: usize, k: usize },
-    Copy { from: String, to: String },
-    Zero { buffer: String },
+    Kernel {
+        kernel: String,
+        template: &'static str,
+        grid: [u32; 3],
+        block: u32,
+        shared_memory: u32,
+    },
+    Gemm {
+        m: usize,
+        n: usize,
+        k: usize,
+        /// Products of these sizes.
+        count: usize,
+    },
+    Copy {
+        from: String,
+        to: String,
+    },
+    Zero {
+        buffer: String,
+    },
 }
 
 /// Sums over the counted steps.
@@ -129,7 +146,10 @@ fn launch(plan: &Plan, launch: &Launch) -> LaunchRow {
             block: spec.block,
             shared_memory: spec.shared_memory,
         },
-        Launch::Gemm(gemm) => LaunchRow::Gemm { m: gemm.m, n: gemm.n, k: gemm.k },
+        Launch::Gemm(gemm) => {
+            let count = gemm.batches.iter().map(|batch| batch.count).product();
+            LaunchRow::Gemm { m: gemm.m, n: gemm.n, k: gemm.k, count }
+        }
         Launch::Copy { from, to } => LaunchRow::Copy { from: name(*from), to: name(*to) },
         Launch::Zero { buffer } => LaunchRow::Zero { buffer: name(*buffer) },
     }

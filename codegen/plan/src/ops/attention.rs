@@ -5,6 +5,10 @@
 //! `P = exp(S - lse)` is recomputed (T. Dao et al., FlashAttention, 2022). Gradient: `dP = d_out v^T`,
 //! `dS = P (dP - rowsum(d_out out))`, times `1 - (S / c)^2` behind a softcap.
 
+mod fused;
+mod fused_backward;
+mod split;
+
 use super::Operation;
 use crate::arch::Arch;
 use crate::cost::Cost;
@@ -45,11 +49,53 @@ pub struct Attention {
     pub softcap: Option<f64>,
     /// What products of queries and keys are multiplied by.
     pub scale: f64,
+    /// How it is computed on a GPU.
+    pub form: Form,
+}
+
+/// How attention is computed on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// In one kernel that never writes the scores. Operands must be narrow.
+    Fused,
+    /// Product, softmax, product. Scratch: `scores` [sequences * heads * length, stride], and where operands are narrow
+    /// `probabilities` of the same shape in their type; `sequences` are worked on at a time.
+    Split {
+        /// Sequences whose scores exist at once.
+        sequences: usize,
+    },
 }
 
 /// Reads q, k, v, out, lse, d_out. Writes d_q, d_k, d_v.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AttentionBackward(pub Attention);
+pub struct AttentionBackward {
+    /// The op whose gradient it is.
+    pub attention: Attention,
+    /// How it is computed on a GPU.
+    pub form: BackwardForm,
+}
+
+/// How the gradient of attention is computed on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackwardForm {
+    /// One pass over tiles of keys, which adds to the queries' gradient in any order. Scratch: `delta` [batch, heads,
+    /// length], and `d_q_sum` [rows, heads * head_dim] where d_q is narrow.
+    Free,
+    /// The queries' gradient in a pass of its own: the same bits every time. Scratch: `delta`.
+    Ordered,
+    /// Products and a softmax over scores in memory. Scratch: `scores` and `d_scores` as in [`Form::Split`], and where
+    /// operands are narrow `probabilities` and `d_scores_narrow` in their type.
+    Split {
+        /// Sequences whose scores exist at once.
+        sequences: usize,
+    },
+}
+
+/// Distance between rows of scores in memory, for sequences of `length`: whole 16-byte words of any type.
+#[must_use]
+pub fn score_stride(length: usize) -> usize {
+    length.next_multiple_of(8)
+}
 
 impl Attention {
     /// Keys that a query sees.
@@ -108,14 +154,17 @@ impl Operation for Attention {
         let reads = [id("q"), id("k"), id("v"), id("out"), id("lse"), Some(d_out)];
         let writes = [tape.into(step, "q", "d_q"), tape.into(step, "k", "d_k"), tape.into(step, "v", "d_v")];
         tape.emit(
-            AttentionBackward(self.clone()),
+            AttentionBackward { attention: self.clone(), form: BackwardForm::Ordered },
             reads.into_iter().flatten().collect(),
             writes.into_iter().flatten().collect(),
         );
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, arch: &Arch) -> Lowered {
+        match self.form {
+            Form::Fused => fused::lower(self, io, arch),
+            Form::Split { sequences } => split::lower(self, sequences, io),
+        }
     }
 
     #[cfg(feature = "reference")]
@@ -182,6 +231,7 @@ impl Operation for Attention {
             window: None,
             softcap: None,
             scale: (head_dim as f64).sqrt().recip(),
+            form: Form::Fused,
         };
         let near = |window: usize, op: Attention| Attention { window: Some(window), ..op };
         let capped = |cap: f64, scale: f64, op: Attention| Attention { softcap: Some(cap), scale, ..op };
@@ -206,20 +256,23 @@ impl Operation for AttentionBackward {
     const NARROW: &'static [&'static str] = &["q", "k", "v", "out", "d_out"];
 
     fn cost(&self, io: &Io) -> Cost {
-        let product = self.0.product_flops(io);
-        let softmax = product / self.0.head_dim as f64 * 4.0;
+        let product = self.attention.product_flops(io);
+        let softmax = product / self.attention.head_dim as f64 * 4.0;
         Cost { tensor_flops: 5.0 * product, vector_flops: softmax, bytes: io.bytes() }
     }
 
-    fn lower(&self, _io: &Io, _arch: &Arch) -> Lowered {
-        Lowered::NoKernel("no kernel yet")
+    fn lower(&self, io: &Io, arch: &Arch) -> Lowered {
+        match self.form {
+            BackwardForm::Free | BackwardForm::Ordered => fused_backward::lower(self, io, arch),
+            BackwardForm::Split { sequences } => split::lower_backward(&self.attention, sequences, io),
+        }
     }
 
     #[cfg(feature = "reference")]
     fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
         let (q, k, v) = (inputs.get("q"), inputs.get("k"), inputs.get("v"));
         let (out, lse, d_out) = (inputs.get("out"), inputs.get("lse"), inputs.get("d_out"));
-        let op = &self.0;
+        let op = &self.attention;
         let (rows, _) = inputs.dims("q");
         let d = op.head_dim;
         let mut d_q = vec![F::default(); q.len()];

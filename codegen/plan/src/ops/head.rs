@@ -92,12 +92,13 @@ impl Operation for Head {
             other => return other,
         };
         all.push(Launch::Gemm(Gemm {
-            a: Operand { buffer: gathered, row: 0, transposed: false },
-            b: Operand { buffer: weight, row: 0, transposed: true },
+            a: Operand::plain(gathered),
+            b: Operand::turned(weight),
             c: None,
             bias: io.id("bias"),
             d: logits,
             row: 0,
+            batches: Vec::new(),
             m: io.rows("logits"),
             n: io.columns("logits"),
             k: io.columns("x"),

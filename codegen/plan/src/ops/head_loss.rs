@@ -140,10 +140,10 @@ impl Operation for HeadLoss {
             return UNEVEN;
         }
         let (rows, d, columns) = (io.rows("x"), io.columns("x"), io.columns("logits"));
-        let plain = |buffer, row| Operand { buffer, row, transposed: false };
-        let turned = |buffer| Operand { buffer, row: 0, transposed: true };
-        let product =
-            |a, b, c, (d, row), (m, n, k)| Some(Launch::Gemm(Gemm { a, b, c, bias: None, d, row, m, n, k }));
+        let plain = |buffer, row| Operand { row, ..Operand::plain(buffer) };
+        let product = |a, b, c, (d, row), (m, n, k)| {
+            Some(Launch::Gemm(Gemm { a, b, c, bias: None, d, row, batches: Vec::new(), m, n, k }))
+        };
         let chunk = io.rows("logits").max(1);
         if rows.div_ceil(chunk) > CHUNKS {
             return TOO_LARGE;
@@ -155,11 +155,12 @@ impl Operation for HeadLoss {
             let adds = |slot| first > 0 || io.mode(slot) != Some(Mode::Overwrite);
             all.push(Some(Launch::Gemm(Gemm {
                 a: plain(x, first),
-                b: turned(weight),
+                b: Operand::turned(weight),
                 c: None,
                 bias: io.id("bias"),
                 d: logits,
                 row: 0,
+                batches: Vec::new(),
                 m: n,
                 n: columns,
                 k: d,
@@ -171,7 +172,13 @@ impl Operation for HeadLoss {
             }
             if let Some(d_weight) = io.id("d_weight") {
                 let c = adds("d_weight").then_some(d_weight);
-                all.push(product(turned(logits), plain(x, first), c, (d_weight, 0), (columns, d, n)));
+                all.push(product(
+                    Operand::turned(logits),
+                    plain(x, first),
+                    c,
+                    (d_weight, 0),
+                    (columns, d, n),
+                ));
             }
             if io.has("d_bias") {
                 let adds = Argument::I32(i32::from(adds("d_bias")));

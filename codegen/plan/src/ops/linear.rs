@@ -64,7 +64,8 @@ impl Operation for Linear {
     }
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
-        let operand = |slot, transposed| io.id(slot).map(|buffer| Operand { buffer, row: 0, transposed });
+        let operand =
+            |slot, transposed| io.id(slot).map(|buffer| Operand { transposed, ..Operand::plain(buffer) });
         let (Some(a), Some(b), Some(d)) = (operand("x", false), operand("weight", true), io.id("y")) else {
             return Lowered::NoKernel("the step lacks a slot");
         };
@@ -75,6 +76,7 @@ impl Operation for Linear {
             bias: io.id("bias"),
             d,
             row: 0,
+            batches: Vec::new(),
             m: io.rows("y"),
             n: io.columns("y"),
             k: io.columns("x"),
@@ -138,12 +140,13 @@ impl Operation for LinearBackward {
     }
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
-        let operand = |slot, transposed| io.id(slot).map(|buffer| Operand { buffer, row: 0, transposed });
+        let operand =
+            |slot, transposed| io.id(slot).map(|buffer| Operand { transposed, ..Operand::plain(buffer) });
         let (rows, n, k) = (io.rows("d_y"), io.columns("d_y"), io.columns("x"));
         let product = |a, b, slot, (m, n, k)| {
             let d = io.id(slot)?;
             let c = (io.mode(slot) != Some(Mode::Overwrite)).then_some(d);
-            Some(Launch::Gemm(Gemm { a: a?, b: b?, c, bias: None, d, row: 0, m, n, k }))
+            Some(Launch::Gemm(Gemm { a: a?, b: b?, c, bias: None, d, row: 0, batches: Vec::new(), m, n, k }))
         };
         let d_x = product(operand("d_y", false), operand("weight", false), "d_x", (rows, k, n));
         let d_weight = product(operand("d_y", true), operand("x", false), "d_weight", (n, k, rows));

@@ -5,7 +5,7 @@ use crate::dtype::Dtype;
 use crate::ops::Op;
 use crate::ops::activation::Activation;
 use crate::ops::add::Add;
-use crate::ops::attention::Attention;
+use crate::ops::attention::{Attention, Form};
 use crate::ops::embedding::Embedding;
 use crate::ops::head::{Head as HeadOp, Logits};
 use crate::ops::head_loss::HeadLoss;
@@ -218,6 +218,7 @@ impl Forward<'_> {
             window: kind.window,
             softcap: attention.softcap,
             scale: declared.scale(),
+            form: Form::Fused,
         };
         let reads = vec![read("q", q), read("k", k), read("v", v)];
         self.emit(op, reads, vec![write("out", out), write("lse", lse)]);

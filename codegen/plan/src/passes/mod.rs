@@ -1,5 +1,6 @@
 //! The passes that make a plan: a list of functions Plan -> Plan, one line each.
 
+pub mod attention;
 pub mod forward;
 pub mod fuse;
 pub mod gradient;
@@ -24,6 +25,7 @@ pub fn train_step(shape: &Shape, options: &Options, batch: usize, length: usize)
     let plan = update::add(plan, shape, options);
     let plan = fuse::residual_in_linear(plan, options);
     let plan = narrow::apply(plan, shape, options);
+    let plan = attention::choose(plan, options);
     memory::place(plan)
 }
 
@@ -35,5 +37,6 @@ pub fn forward_step(shape: &Shape, options: &Options, batch: usize, length: usiz
     let plan = forward::build(shape, options, batch, length, head);
     let plan = fuse::residual_in_linear(plan, options);
     let plan = narrow::apply(plan, shape, options);
+    let plan = attention::choose(plan, options);
     memory::place(plan)
 }
