@@ -15,6 +15,14 @@ __device__ __forceinline__ float logarithm_2(float x) {
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
+// 1 / x within 1 ulp, and 0 of infinity. One instruction.
+__device__ __forceinline__ float reciprocal(float x) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+// The greater one; of a number and what is none, the number.
+__device__ __forceinline__ float maximum(float x, float y) { return fmaxf(x, y); }
 // e^x - 1 and ln(1 + x), exact near zero.
 __device__ __forceinline__ float exponential_minus_1(float x) { return expm1f(x); }
 __device__ __forceinline__ float logarithm_1_plus(float x) { return log1pf(x); }

@@ -1,0 +1,124 @@
+<% include "device/mma.cuh" %>
+<% include "device/math.cuh" %>
+<% include "device/warp.cuh" %>
+// What the kernels of attention share: tiles in shared memory, their copies and fragments, the mask, the softcap.
+//
+// A tile is rows of COLUMNS elements of a 2-byte type, a multiple of 16, without gaps. Its 16-byte words lie swizzled: word w
+// of row r at w ^ (r / S % (8 / S)) with S the rows that 8 banks of 16 bytes take to repeat. So 8 neighbouring rows of one
+// column of words, which is what ldmatrix reads, fall into 8 different banks, and 8 neighbouring words of a row do too:
+// neither copies nor fragments conflict, at any width.
+
+// Columns of a tile for heads of `head_dim`: whole depths of an mma. The last 8 are zeros where head_dim is no multiple of 16.
+__device__ constexpr i32 padded_columns(i32 head_dim) { return (head_dim + 15) / 16 * 16; }
+
+template <typename T, i32 COLUMNS>
+struct Tile {
+    static_assert(sizeof(T) == 2 && COLUMNS % 16 == 0, "rows of whole mma depths of a 2-byte type");
+    static constexpr i32 WORDS = COLUMNS / 8;
+    // Words of a row that change places among themselves, and the rows that keep theirs together.
+    static constexpr i32 SWIZZLED = WORDS % 8 == 0 ? 8 : WORDS % 4 == 0 ? 4 : 2;
+    static constexpr i32 TOGETHER = 8 / SWIZZLED;
+
+    T* base;
+
+    // Where word `word` of row `row` lies.
+    __device__ __forceinline__ T* at(i32 row, i32 word) const {
+        const i32 swizzle = (row / TOGETHER) & (SWIZZLED - 1);
+        return base + row * COLUMNS + (word ^ swizzle) * 8;
+    }
+};
+
+// Begins to copy rows `first`, `first + 1`, ... of a tensor with rows of `stride` elements to the ROWS rows of a tile, by
+// all THREADS threads of the block. `from` is the head's first element in row 0. Rows from `end` on, and columns from
+// HEAD_DIM on, become zeros and are not read.
+template <i32 HEAD_DIM, i32 ROWS, i32 THREADS, typename T, i32 COLUMNS>
+__device__ __forceinline__ void copy_tile(Tile<T, COLUMNS> to, const T* from, i32 stride, i32 first, i32 end) {
+    constexpr i32 WORDS = COLUMNS / 8;
+    // A thread keeps its word; a few threads have none where the rows do not divide them.
+    constexpr i32 AT_ONCE = THREADS / WORDS;
+    const i32 word = static_cast<i32>(threadIdx.x) % WORDS;
+    const i32 own = static_cast<i32>(threadIdx.x) / WORDS;
+    if (THREADS % WORDS != 0 && own >= AT_ONCE) return;
+#pragma unroll
+    for (i32 begin = 0; begin < ROWS; begin += AT_ONCE) {
+        const i32 row = begin + own;
+        if (ROWS % AT_ONCE != 0 && row >= ROWS) break;
+        const bool real = first + row < end && (HEAD_DIM == COLUMNS || word * 8 < HEAD_DIM);
+        cp_async_16_or_zero(to.at(row, word), from + static_cast<i64>(first + row) * stride + word * 8, real);
+    }
+}
+
+// Fragments, of 16 x 16 elements from row `row` and word `word` on.
+
+// Operand a of rows that lie in rows of the tile.
+template <typename T, i32 COLUMNS>
+__device__ __forceinline__ void load_a(u32 (&a)[4], Tile<T, COLUMNS> tile, i32 row, i32 word) {
+    ldmatrix_x4(a, tile.at(row + (lane_index() & 15), word + lane_index() / 16));
+}
+
+// Operand a of rows that lie in columns of the tile: its transpose.
+template <typename T, i32 COLUMNS>
+__device__ __forceinline__ void load_a_transposed(u32 (&a)[4], Tile<T, COLUMNS> tile, i32 row, i32 word) {
+    const i32 lane = lane_index();
+    ldmatrix_x4_transposed(a, tile.at(row + (lane & 7) + lane / 16 * 8, word + (lane / 8 & 1)));
+}
+
+// Two operands b, side by side, whose columns are rows of the tile: the right side of a product `x tile^T`.
+template <typename T, i32 COLUMNS>
+__device__ __forceinline__ void load_b_transposed(u32 (&b)[2][2], Tile<T, COLUMNS> tile, i32 row, i32 word) {
+    const i32 lane = lane_index();
+    u32 all[4];
+    ldmatrix_x4(all, tile.at(row + (lane & 7) + lane / 16 * 8, word + (lane / 8 & 1)));
+#pragma unroll
+    for (i32 i = 0; i < 4; ++i) b[i / 2][i % 2] = all[i];
+}
+
+// Two operands b, side by side, whose rows are rows of the tile: the right side of a product `x tile`.
+template <typename T, i32 COLUMNS>
+__device__ __forceinline__ void load_b(u32 (&b)[2][2], Tile<T, COLUMNS> tile, i32 row, i32 word) {
+    u32 all[4];
+    ldmatrix_x4_transposed(all, tile.at(row + (lane_index() & 15), word + lane_index() / 16));
+#pragma unroll
+    for (i32 i = 0; i < 4; ++i) b[i / 2][i % 2] = all[i];
+}
+
+// Two neighbouring fragments d become the operand a whose 16 columns are theirs, rounded to T.
+template <typename T>
+__device__ __forceinline__ void a_of_d(u32 (&a)[4], const float (&left)[4], const float (&right)[4]) {
+    a[0] = pack<T>(left[0], left[1]);
+    a[1] = pack<T>(left[2], left[3]);
+    a[2] = pack<T>(right[0], right[1]);
+    a[3] = pack<T>(right[2], right[3]);
+}
+
+// Which keys a query sees: those of its sequence, with CAUSAL none behind it, and with WINDOW > 0 only those nearer than
+// that.
+template <bool CAUSAL, i32 WINDOW>
+struct Mask {
+    static constexpr bool WINDOWED = WINDOW > 0;
+    i32 length;
+
+    // The first key that a query sees, and the one behind the last; `query` may lie behind the sequence.
+    __device__ __forceinline__ i32 first_key(i32 query) const {
+        return WINDOWED && query >= WINDOW ? query - WINDOW + 1 : 0;
+    }
+    __device__ __forceinline__ i32 end_key(i32 query) const {
+        if constexpr (CAUSAL) return query < length ? query + 1 : length;
+        return WINDOWED && query < length - WINDOW ? query + WINDOW : length;
+    }
+
+    // The first query that sees a key, and the one behind the last.
+    __device__ __forceinline__ i32 first_query(i32 key) const {
+        if constexpr (CAUSAL) return key;
+        return WINDOWED && key >= WINDOW ? key - WINDOW + 1 : 0;
+    }
+    __device__ __forceinline__ i32 end_query(i32 key) const {
+        return WINDOWED && key < length - WINDOW ? key + WINDOW : length;
+    }
+};
+
+// tanh(x) within 1.2e-7, absolute: two instructions of the special functions' unit.
+__device__ __forceinline__ float cap_tangent(float x) {
+    constexpr float TWO_LOG2_E = 2.88539008177792681f;
+    return 1.0f - 2.0f * reciprocal(1.0f + exponential_2(TWO_LOG2_E * x));
+}
