@@ -1,10 +1,15 @@
 //! Kernwright's runtime: what runs a plan.
 //!
 //! In: a plan of `kernwright-plan`. Out: its buffers, computed. [`cpu::Cpu`] is the multi-threaded executor on the
-//! host; [`Profile`] says where its time goes. Must not know models, data or files.
+//! host; [`cuda::Cuda`] launches generated kernels through a [`driver::Driver`]; [`Profile`] says where time goes. Must
+//! not know models, data or files.
 
 pub mod cpu;
+pub mod cuda;
+pub mod driver;
+pub mod product;
 pub mod profile;
 
 pub use cpu::Cpu;
+pub use cuda::Cuda;
 pub use profile::Profile;

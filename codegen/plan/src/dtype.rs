@@ -1,6 +1,6 @@
 //! The table of element types. Everything that depends on one is a column here.
 //!
-//! In: a name. Out: size, CUDA name, rounding, tolerance unit. A `match` on [`Dtype`] outside this file is a smell:
+//! In: a name. Out: size, CUDA name, rounding, bits, tolerance unit. A `match` on [`Dtype`] outside this file is a smell:
 //! add a column instead.
 
 /// An element type.
@@ -146,6 +146,75 @@ impl Dtype {
         if rounded.abs() > self.max() { f64::INFINITY.copysign(rounded) } else { rounded }
     }
 
+    /// The bits that stand for `value`, rounded, in the lowest bytes of the word: two's complement for a whole number,
+    /// else sign, exponent and mantissa as IEEE 754 lays them out.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn encode(self, value: f64) -> u32 {
+        let Row { mantissa_bits, exponent_bits, .. } = *self.row();
+        match self {
+            Self::I32 => return (value as i32).cast_unsigned(),
+            Self::Fp32 => return (value as f32).to_bits(),
+            Self::Bf16 | Self::Fp16 => {}
+        }
+        let sign = u32::from(value.is_sign_negative()) << (mantissa_bits + exponent_bits);
+        let infinite = ((1 << exponent_bits) - 1) << mantissa_bits;
+        let size = self.round(value).abs();
+        let least_normal = 2_f64.powi(1 - self.max_exponent());
+        sign | if size.is_nan() {
+            infinite | 1 << (mantissa_bits - 1)
+        } else if size.is_infinite() {
+            infinite
+        } else if size < least_normal {
+            (size / (least_normal * self.epsilon())) as u32
+        } else {
+            // Both exponents are biased; dropped bits are 0, since the number is rounded.
+            let bits = size.to_bits() >> (52 - mantissa_bits);
+            (bits - (((1023 - self.max_exponent()) as u64) << mantissa_bits)) as u32
+        }
+    }
+
+    /// The number that the lowest bytes of the word stand for: the inverse of [`Dtype::encode`].
+    #[must_use]
+    pub fn decode(self, bits: u32) -> f64 {
+        let Row { mantissa_bits, exponent_bits, .. } = *self.row();
+        match self {
+            Self::I32 => return f64::from(bits.cast_signed()),
+            Self::Fp32 => return f64::from(f32::from_bits(bits)),
+            Self::Bf16 | Self::Fp16 => {}
+        }
+        let mantissa = u64::from(bits & ((1 << mantissa_bits) - 1));
+        let exponent = u64::from(bits >> mantissa_bits & ((1 << exponent_bits) - 1));
+        let size = if exponent == 0 {
+            mantissa as f64 * self.epsilon() * 2_f64.powi(1 - self.max_exponent())
+        } else {
+            let is_finite = exponent != (1 << exponent_bits) - 1;
+            let exponent =
+                if is_finite { exponent + (1023 - self.max_exponent()) as u64 } else { (1 << 11) - 1 };
+            f64::from_bits(exponent << 52 | mantissa << (52 - mantissa_bits))
+        };
+        if bits >> (mantissa_bits + exponent_bits) & 1 == 1 { -size } else { size }
+    }
+
+    /// Numbers as they lie in memory, rounded.
+    #[must_use]
+    pub fn encode_all(self, values: impl IntoIterator<Item = f64>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for value in values {
+            bytes.extend_from_slice(&self.encode(value).to_le_bytes()[..self.bytes()]);
+        }
+        bytes
+    }
+
+    /// The numbers that lie in memory.
+    pub fn decode_all(self, bytes: &[u8]) -> impl Iterator<Item = f64> + '_ {
+        bytes.chunks_exact(self.bytes()).map(move |one| {
+            let mut word = [0; 4];
+            word[..one.len()].copy_from_slice(one);
+            self.decode(u32::from_le_bytes(word))
+        })
+    }
+
     /// The type of that name that a Shape may ask for.
     #[must_use]
     pub fn precision(name: &str) -> Option<Self> {
@@ -219,6 +288,36 @@ mod tests {
                 assert_eq!(dtype.round(half + (value - half) * 1e-6), value, "{place}");
                 assert_eq!(dtype.round(half + (next - half) * 1e-6), next, "{place}");
             }
+        }
+    }
+
+    #[test]
+    fn bits_and_numbers_are_each_others_inverse() {
+        for dtype in [Dtype::Bf16, Dtype::Fp16] {
+            for bits in 0..=u16::MAX {
+                let (value, found) = (decode(bits, dtype), dtype.decode(bits.into()));
+                assert!(
+                    value.to_bits() == found.to_bits() || value.is_nan() && found.is_nan(),
+                    "{bits:#06x}"
+                );
+                assert!(value.is_nan() || dtype.encode(value) == bits.into(), "{bits:#06x}: {value}");
+            }
+            assert!(dtype.decode(dtype.encode(f64::NAN)).is_nan());
+            assert_eq!(dtype.decode(dtype.encode(1e39)), f64::INFINITY);
+        }
+        for value in [0.0, -0.0, 0.1, -3.7e8, 1e-40, f32::MAX, f32::INFINITY] {
+            assert_eq!(Dtype::Fp32.encode(value.into()), value.to_bits(), "{value}");
+            assert_eq!(Dtype::Fp32.decode(value.to_bits()), f64::from(value), "{value}");
+        }
+        let values = [1.5, -2.0, 0.0];
+        for dtype in [Dtype::Fp32, Dtype::Bf16, Dtype::Fp16] {
+            let bytes = dtype.encode_all(values);
+            assert_eq!(bytes.len(), 3 * dtype.bytes());
+            assert_eq!(dtype.decode_all(&bytes).collect::<Vec<_>>(), values, "{}", dtype.name());
+        }
+        for value in [0, 1, -100, i32::MIN, i32::MAX] {
+            assert_eq!(Dtype::I32.decode(Dtype::I32.encode(value.into())), f64::from(value));
+            assert_eq!(Dtype::I32.encode(value.into()), value.cast_unsigned());
         }
     }
 

@@ -4,7 +4,7 @@
 //! (training, evaluation, generation) over one set of weights and what belongs to them, matched by name
 //! (`Role::is_shared`); inputs and outputs are each plan's own.
 
-use crate::buffer::BufferId;
+use crate::buffer::{Buffer, BufferId};
 use crate::plan::{Phase, Plan};
 use std::ops::Range;
 
@@ -45,6 +45,23 @@ impl Values<'_> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Do they fit this buffer?
+    ///
+    /// # Errors
+    /// When length or kind differ.
+    pub fn check(&self, buffer: &Buffer) -> Result<(), ExecutorError> {
+        let integer = matches!(self, Self::Int(_));
+        if self.len() == buffer.len() && integer == buffer.dtype.is_integer() {
+            return Ok(());
+        }
+        Err(ExecutorError::WrongValues {
+            buffer: buffer.name.clone(),
+            expected: buffer.len(),
+            dtype: buffer.dtype.name(),
+            found: format!("{} {}", self.len(), if integer { "whole numbers" } else { "floats" }),
+        })
+    }
 }
 
 /// What can go wrong in an executor.
@@ -84,6 +101,26 @@ pub enum ExecutorError {
     /// An index in the data is out of range.
     #[error("{0}")]
     Data(String),
+    /// A step has no kernel.
+    #[error("step {step} (`{op}`) cannot run on `{arch}`: {why}")]
+    NoKernel {
+        /// Its index in the plan.
+        step: usize,
+        /// Its op.
+        op: &'static str,
+        /// The GPU.
+        arch: String,
+        /// What is in the way, in words.
+        why: String,
+    },
+    /// A device failed.
+    #[error("cannot {what}")]
+    Device {
+        /// What was asked of it, in words: which launch of which step, where it was one.
+        what: String,
+        /// What the device says.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
 /// Runs plans.

@@ -6,6 +6,7 @@
 use crate::buffer::{Buffer, BufferId, Role, View};
 use crate::cost::Cost;
 use crate::dtype::Dtype;
+use crate::executor::MicroStep;
 use crate::ops::Op;
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -50,6 +51,18 @@ pub enum Mode {
     AccumulateLater,
 }
 
+impl Mode {
+    /// Is the result added, in this micro-batch?
+    #[must_use]
+    pub fn adds(self, micro: MicroStep) -> bool {
+        match self {
+            Self::Overwrite => false,
+            Self::Accumulate => true,
+            Self::AccumulateLater => micro == MicroStep::Later,
+        }
+    }
+}
+
 /// A buffer that a step reads, under the op's name for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
@@ -81,6 +94,18 @@ pub struct Step {
     pub writes: Vec<Write>,
     /// When it runs.
     pub phase: Phase,
+}
+
+impl Step {
+    /// The same step as it is in this micro-batch: each write replaces or adds. What is lowered to be run is this one.
+    #[must_use]
+    pub fn at(&self, micro: MicroStep) -> Self {
+        let mut step = self.clone();
+        for write in &mut step.writes {
+            write.mode = if write.mode.adds(micro) { Mode::Accumulate } else { Mode::Overwrite };
+        }
+        step
+    }
 }
 
 /// Buffers and steps.
@@ -374,6 +399,21 @@ mod tests {
         assert!(plan.check().is_err_and(|error| error.contains("adds to `b.right`")));
         plan.steps[1] = step([left, left], right, Mode::Overwrite, Phase::Prepare);
         assert!(plan.check().is_err_and(|error| error.contains("follows forward")));
+    }
+
+    #[test]
+    fn a_step_in_a_micro_batch_replaces_or_adds() {
+        let a = BufferId(0);
+        for (mode, first, later) in [
+            (Mode::Overwrite, Mode::Overwrite, Mode::Overwrite),
+            (Mode::Accumulate, Mode::Accumulate, Mode::Accumulate),
+            (Mode::AccumulateLater, Mode::Overwrite, Mode::Accumulate),
+        ] {
+            let plain = step([a, a], a, mode, Phase::Backward);
+            for (micro, wanted) in [(MicroStep::First, first), (MicroStep::Later, later)] {
+                assert_eq!(plain.at(micro), step([a, a], a, wanted, Phase::Backward), "{mode:?} {micro:?}");
+            }
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::buffer::{BufferId, Role};
 use crate::dtype::Dtype;
 use crate::executor::{Executor, ExecutorError, MicroStep, PlanId, Values};
 use crate::float::Float;
-use crate::plan::{Mode, Plan, Step};
+use crate::plan::{Plan, Step};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -178,12 +178,7 @@ impl<F: Float> Reference<F> {
                     "the reference of `{op}` writes {found} values to `{slot}`, which has {expected}"
                 )));
             }
-            let add = match write.mode {
-                Mode::Overwrite => false,
-                Mode::Accumulate => true,
-                Mode::AccumulateLater => micro == MicroStep::Later,
-            };
-            self.set(plan, write.buffer, values, add);
+            self.set(plan, write.buffer, values, write.mode.adds(micro));
         }
         Ok(())
     }
@@ -218,16 +213,7 @@ impl<F: Float> Executor for Reference<F> {
     }
 
     fn write(&mut self, plan: PlanId, buffer: BufferId, values: Values<'_>) -> Result<(), ExecutorError> {
-        let target = self.plans[plan.0].plan.buffer(buffer);
-        let integer = matches!(values, Values::Int(_));
-        if values.len() != target.len() || integer != target.dtype.is_integer() {
-            return Err(ExecutorError::WrongValues {
-                buffer: target.name.clone(),
-                expected: target.len(),
-                dtype: target.dtype.name(),
-                found: format!("{} {}", values.len(), if integer { "whole numbers" } else { "floats" }),
-            });
-        }
+        values.check(self.plans[plan.0].plan.buffer(buffer))?;
         let values: Vec<F> = match values {
             Values::Float(values) => values.iter().map(|value| F::of(f64::from(*value))).collect(),
             Values::Int(values) => values.iter().map(|value| F::of(f64::from(*value))).collect(),

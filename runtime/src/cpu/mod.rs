@@ -16,7 +16,7 @@ mod head;
 mod head_loss;
 mod lanes;
 mod linear;
-mod matmul;
+pub(crate) mod matmul;
 mod norm;
 mod positions;
 mod rope;
@@ -94,16 +94,7 @@ impl Executor for Cpu {
 
     fn write(&mut self, plan: PlanId, buffer: BufferId, values: Values<'_>) -> Result<(), ExecutorError> {
         let loaded = &self.plans[plan.0];
-        let target = loaded.plan.buffer(buffer);
-        let integer = matches!(values, Values::Int(_));
-        if values.len() != target.len() || integer != target.dtype.is_integer() {
-            return Err(ExecutorError::WrongValues {
-                buffer: target.name.clone(),
-                expected: target.len(),
-                dtype: target.dtype.name(),
-                found: format!("{} {}", values.len(), if integer { "whole numbers" } else { "floats" }),
-            });
-        }
+        values.check(loaded.plan.buffer(buffer))?;
         let mut to = self.storage.matrix_mut(loaded, buffer)?;
         let columns = to.n_columns();
         for row in 0..to.n_rows() {

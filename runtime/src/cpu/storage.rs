@@ -9,7 +9,7 @@ use super::slots::{Output, Slots};
 use kernwright_plan::buffer::{Buffer, BufferId};
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{ExecutorError, MicroStep};
-use kernwright_plan::plan::{Mode, Plan, Step};
+use kernwright_plan::plan::{Plan, Step};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -187,10 +187,7 @@ impl Storage {
                 let (part, after) = rest.split_columns(range.start - reached).1.split_columns(range.len());
                 (rest, reached) = (after, range.end);
                 if let Some(write) = writes.iter().find(|write| columns(write.buffer) == range) {
-                    let store = match (write.mode, micro) {
-                        (Mode::Overwrite, _) | (Mode::AccumulateLater, MicroStep::First) => Store::Replace,
-                        (Mode::Accumulate, _) | (Mode::AccumulateLater, MicroStep::Later) => Store::Add,
-                    };
+                    let store = if write.mode.adds(micro) { Store::Add } else { Store::Replace };
                     slots.writes.push((write.slot, Output { matrix: part, store }));
                 } else {
                     let part = part.into_view();

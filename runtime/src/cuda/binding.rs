@@ -1,0 +1,116 @@
+//! Launches, which name buffers, become commands, which name memory.
+//!
+//! In: a launch of a plan's step, where its buffers lie, the kernels that are loaded. Out: a [`Command`], and a launch in
+//! words for error messages.
+
+use super::memory::{Memory, Places};
+use crate::driver::{Address, Command, Kernel, Product, Rows, Value};
+use kernwright_plan::buffer::BufferId;
+use kernwright_plan::executor::ExecutorError;
+use kernwright_plan::launch::{Argument, Gemm, Launch, Operand};
+use kernwright_plan::plan::Plan;
+use std::collections::HashMap;
+
+/// What names of a launch stand for.
+pub(super) struct Binding<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) places: &'a Places,
+    pub(super) memory: &'a Memory,
+    pub(super) kernels: &'a HashMap<String, Kernel>,
+}
+
+impl Binding<'_> {
+    pub(super) fn address(&self, id: BufferId) -> Result<Address, ExecutorError> {
+        self.memory.address(self.plan, self.places, id)
+    }
+
+    pub(super) fn command(&self, launch: &Launch) -> Result<Command, ExecutorError> {
+        Ok(match launch {
+            Launch::Kernel { spec, grid, arguments } => {
+                let name = spec.name();
+                let kernel = self.kernels.get(&name);
+                let kernel = kernel
+                    .ok_or_else(|| ExecutorError::Plan(format!("kernel `{name}` was not loaded with it")))?;
+                let arguments: Result<_, _> = arguments.iter().map(|one| self.value(*one)).collect();
+                Command::Kernel { kernel: *kernel, grid: *grid, arguments: arguments? }
+            }
+            Launch::Gemm(gemm) => Command::Product(self.product(gemm)?),
+            Launch::Copy { from, to } => {
+                let bytes = self.whole(*from)?;
+                if bytes != self.whole(*to)? {
+                    let [from, to] = [from, to].map(|id| &self.plan.buffer(*id).name);
+                    return Err(ExecutorError::Plan(format!("`{from}` is copied to `{to}` of another size")));
+                }
+                Command::Copy { from: self.address(*from)?, to: self.address(*to)?, bytes }
+            }
+            Launch::Zero { buffer } => {
+                Command::Zero { at: self.address(*buffer)?, bytes: self.whole(*buffer)? }
+            }
+        })
+    }
+
+    /// The bytes of a buffer that is no view.
+    fn whole(&self, id: BufferId) -> Result<usize, ExecutorError> {
+        let buffer = self.plan.buffer(id);
+        match buffer.view {
+            None => Ok(buffer.bytes()),
+            Some(_) => Err(ExecutorError::Plan(format!(
+                "columns of a wider buffer, `{}`, are copied or set to zero as if they were one",
+                buffer.name
+            ))),
+        }
+    }
+
+    fn value(&self, argument: Argument) -> Result<Value, ExecutorError> {
+        Ok(match argument {
+            Argument::Buffer(id) => Value::Address(id.map(|id| self.address(id)).transpose()?),
+            Argument::I32(number) => Value::I32(number),
+            Argument::I64(number) => Value::I64(number),
+            Argument::F32(number) => Value::F32(number),
+        })
+    }
+
+    fn rows(&self, id: BufferId, row: usize, column: usize) -> Result<Rows, ExecutorError> {
+        let stride = self.plan.row_stride(id);
+        let rows = Rows { at: self.address(id)?, dtype: self.plan.buffer(id).dtype, stride };
+        Ok(rows.after(row * stride + column))
+    }
+
+    fn product(&self, gemm: &Gemm) -> Result<Product, ExecutorError> {
+        let operand = |of: &Operand| self.rows(of.buffer, of.row, of.column);
+        Ok(Product {
+            a: operand(&gemm.a)?,
+            a_transposed: gemm.a.transposed,
+            b: operand(&gemm.b)?,
+            b_transposed: gemm.b.transposed,
+            c: gemm.c.map(|c| self.rows(c, gemm.row, 0)).transpose()?,
+            bias: gemm.bias.map(|bias| self.rows(bias, 0, 0)).transpose()?,
+            d: self.rows(gemm.d, gemm.row, 0)?,
+            m: gemm.m,
+            n: gemm.n,
+            k: gemm.k,
+            batches: gemm.batches.clone(),
+        })
+    }
+}
+
+/// A launch as error messages name it.
+pub(super) fn describe(plan: &Plan, launch: &Launch) -> String {
+    let name = |id: &BufferId| &plan.buffer(*id).name;
+    match launch {
+        Launch::Kernel { spec, grid: [x, y, z], .. } => format!(
+            "kernel `{}` on {x}x{y}x{z} blocks of {} threads and {} bytes of shared memory",
+            spec.name(),
+            spec.block,
+            spec.shared_memory
+        ),
+        Launch::Gemm(Gemm { a, b, d, m, n, k, batches, .. }) => {
+            let times: usize = batches.iter().map(|batch| batch.count).product();
+            let times = if batches.is_empty() { String::new() } else { format!("{times} times ") };
+            let (a, b, d) = (name(&a.buffer), name(&b.buffer), name(d));
+            format!("the product of `{a}` and `{b}` into `{d}`, {times}{m}x{k} by {k}x{n}")
+        }
+        Launch::Copy { from, to } => format!("the copy of `{}` to `{}`", name(from), name(to)),
+        Launch::Zero { buffer } => format!("setting `{}` to zero", name(buffer)),
+    }
+}

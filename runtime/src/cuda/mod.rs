@@ -1,0 +1,283 @@
+//! The executor that launches generated kernels, through any driver: on a GPU, or on the emulator.
+//!
+//! In: plans, and the text of each kernel they launch. Out: the content of their buffers. Everything is compiled and
+//! lowered when a plan is loaded; a whole phase is recorded the first time it runs and replayed from then on. Must not
+//! know models, data, or where texts come from.
+
+mod binding;
+mod memory;
+
+use crate::driver::{Address, Command, Driver, DriverError, Kernel, Recording, Text};
+use binding::{Binding, describe};
+use kernwright_plan::arch::Arch;
+use kernwright_plan::buffer::BufferId;
+use kernwright_plan::executor::{Executor, ExecutorError, MicroStep, PlanId, Values};
+use kernwright_plan::launch::{Launch, Lowered};
+use kernwright_plan::passes::memory::lifetimes;
+use kernwright_plan::plan::{Phase, Plan};
+use kernwright_plan::spec::KernelSpec;
+use memory::{Memory, Places, failed};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Gives the text of a kernel, or says why there is none.
+pub type Source = Box<dyn Fn(&KernelSpec) -> Result<String, String>>;
+
+/// Runs plans on a device.
+pub struct Cuda<D> {
+    driver: D,
+    arch: Arch,
+    source: Source,
+    kernels: HashMap<String, Kernel>,
+    memory: Memory,
+    plans: Vec<Loaded>,
+}
+
+/// A plan with all that running it takes.
+struct Loaded {
+    plan: Plan,
+    places: Places,
+    /// What each step becomes, in the first micro-batch and in later ones.
+    lowered: [Vec<Lowered>; 2],
+    /// Base buffers that live from this step on: what was there before is nobody's.
+    born: Vec<Vec<BufferId>>,
+    recorded: HashMap<(Phase, usize), Recorded>,
+}
+
+/// A recording, and which launch of which step each of its commands is; none for one that is not a launch.
+struct Recorded {
+    recording: Recording,
+    origins: Vec<Option<(usize, usize)>>,
+}
+
+fn at(micro: MicroStep) -> usize {
+    usize::from(micro == MicroStep::Later)
+}
+
+impl<D: Driver> Cuda<D> {
+    /// An executor without plans. `arch` is what the kernels of `source` were made for, and what `driver` runs them on.
+    pub fn new(driver: D, arch: Arch, source: Source) -> Self {
+        let (kernels, memory, plans) = (HashMap::new(), Memory::default(), Vec::new());
+        Self { driver, arch, source, kernels, memory, plans }
+    }
+
+    /// The driver, for what only it knows.
+    pub fn driver(&self) -> &D {
+        &self.driver
+    }
+
+    /// The kernels that are loaded, by name, sorted.
+    pub fn kernels(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.kernels.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Loads the kernels of these launches that are not loaded yet.
+    fn load_kernels(&mut self, lowered: &[Vec<Lowered>; 2]) -> Result<(), ExecutorError> {
+        let mut texts: Vec<Text> = Vec::new();
+        let mut names: Vec<String> = Vec::new();
+        for (step, lowered) in lowered.iter().flat_map(|steps| steps.iter().enumerate()) {
+            let Lowered::Launches(launches) = lowered else { continue };
+            for launch in launches {
+                let Launch::Kernel { spec, .. } = launch else { continue };
+                let name = spec.name();
+                if self.kernels.contains_key(&name) || names.contains(&name) {
+                    continue;
+                }
+                if spec.shared_memory > self.arch.shared_memory {
+                    return Err(ExecutorError::Plan(format!(
+                        "step {step} launches `{name}` with {} bytes of shared memory, and a block may have {} on `{}`",
+                        spec.shared_memory, self.arch.shared_memory, self.arch.name
+                    )));
+                }
+                let text = (self.source)(spec).map_err(|why| ExecutorError::Device {
+                    what: format!("find the text of kernel `{name}`, which step {step} launches"),
+                    source: why.into(),
+                })?;
+                texts.push(Text { spec: spec.clone(), text });
+                names.push(name);
+            }
+        }
+        let kernels =
+            self.driver.load(&texts).map_err(|error| failed("load the kernels of the plan", error))?;
+        self.kernels.extend(names.into_iter().zip(kernels));
+        Ok(())
+    }
+
+    /// What some steps tell the driver, in order, and where each command comes from.
+    fn commands(
+        &self,
+        loaded: &Loaded,
+        steps: Range<usize>,
+        micro: MicroStep,
+    ) -> Result<(Vec<Command>, Vec<Option<(usize, usize)>>), ExecutorError> {
+        let Loaded { plan, places, lowered, born, .. } = loaded;
+        let binding = Binding { plan, places, memory: &self.memory, kernels: &self.kernels };
+        let (mut commands, mut origins) = (Vec::new(), Vec::new());
+        for index in steps {
+            let launches = match &lowered[at(micro)][index] {
+                Lowered::Launches(launches) => launches,
+                Lowered::NoKernel(why) => {
+                    return Err(ExecutorError::NoKernel {
+                        step: index,
+                        op: plan.steps[index].op.name(),
+                        arch: self.arch.name.to_string(),
+                        why: (*why).to_owned(),
+                    });
+                }
+            };
+            for id in &born[index] {
+                let bytes = plan.buffer(*id).bytes();
+                commands.push(Command::Discard { at: binding.address(*id)?, bytes });
+                origins.push(None);
+            }
+            for (number, launch) in launches.iter().enumerate() {
+                commands.push(binding.command(launch)?);
+                origins.push(Some((index, number)));
+            }
+        }
+        Ok((commands, origins))
+    }
+
+    /// Records a phase, unless it was.
+    fn record(&mut self, id: PlanId, phase: Phase, micro: MicroStep) -> Result<(), ExecutorError> {
+        let key = (phase, at(micro));
+        let loaded = &self.plans[id.0];
+        if loaded.recorded.contains_key(&key) {
+            return Ok(());
+        }
+        let (commands, origins) = self.commands(loaded, loaded.plan.phase(phase), micro)?;
+        let what = || format!("record phase `{}`", phase.name());
+        let recording = self.driver.record(commands).map_err(|error| failed(&what(), error))?;
+        self.plans[id.0].recorded.insert(key, Recorded { recording, origins });
+        Ok(())
+    }
+
+    /// The bytes of the base of a buffer, and where in each of its rows the buffer lies.
+    fn download(&self, loaded: &Loaded, buffer: BufferId) -> Result<(Vec<u8>, Rows), ExecutorError> {
+        let (base, rows, at) = self.rows(loaded, buffer)?;
+        let owner = loaded.plan.buffer(base);
+        let mut bytes = vec![0; owner.bytes()];
+        let what = || format!("read `{}`", owner.name);
+        self.driver.download(at, &mut bytes).map_err(|error| failed(&what(), error))?;
+        Ok((bytes, rows))
+    }
+
+    fn rows(&self, loaded: &Loaded, buffer: BufferId) -> Result<(BufferId, Rows, Address), ExecutorError> {
+        let plan = &loaded.plan;
+        let base = plan.base(buffer).0;
+        let size = plan.buffer(base).dtype.bytes();
+        let columns = plan.columns(buffer);
+        let part = columns.start * size..columns.end * size;
+        let rows = Rows { stride: plan.row_stride(buffer) * size, part };
+        Ok((base, rows, self.memory.address(plan, &loaded.places, base)?))
+    }
+}
+
+/// Bytes of a row of a base buffer, and those that belong to a view of it.
+struct Rows {
+    stride: usize,
+    part: Range<usize>,
+}
+
+/// The failure of a launch, which names step, op, kernel and launch shape.
+fn of_launch(loaded: &Loaded, micro: MicroStep, origin: (usize, usize), error: DriverError) -> ExecutorError {
+    let (step, number) = origin;
+    let op = loaded.plan.steps[step].op.name();
+    let launch = match &loaded.lowered[at(micro)][step] {
+        Lowered::Launches(launches) => describe(&loaded.plan, &launches[number]),
+        Lowered::NoKernel(_) => String::new(),
+    };
+    failed(&format!("run step {step} (`{op}`), {launch}"), error)
+}
+
+impl<D: Driver> Executor for Cuda<D> {
+    fn load(&mut self, plan: Plan) -> Result<PlanId, ExecutorError> {
+        plan.check().map_err(ExecutorError::Plan)?;
+        let lowered = [MicroStep::First, MicroStep::Later].map(|micro| {
+            let steps = plan.steps.iter().map(|step| step.at(micro));
+            steps.map(|step| step.op.lower(&plan.io(&step), &self.arch)).collect()
+        });
+        self.load_kernels(&lowered)?;
+        let mut born = vec![Vec::new(); plan.steps.len()];
+        for (index, life) in lifetimes(&plan).into_iter().enumerate() {
+            let is_transient =
+                !plan.buffers[index].role.is_persistent() && plan.buffers[index].view.is_none();
+            if let (Some(life), true) = (life, is_transient) {
+                born[life.start].push(BufferId(index));
+            }
+        }
+        let (places, moved) = self.memory.load(&mut self.driver, &plan)?;
+        if moved {
+            for (_, old) in self.plans.iter_mut().flat_map(|loaded| loaded.recorded.drain()) {
+                self.driver.forget(old.recording);
+            }
+        }
+        self.plans.push(Loaded { plan, places, lowered, born, recorded: HashMap::new() });
+        Ok(PlanId(self.plans.len() - 1))
+    }
+
+    fn plan(&self, plan: PlanId) -> &Plan {
+        &self.plans[plan.0].plan
+    }
+
+    fn write(&mut self, plan: PlanId, buffer: BufferId, values: Values<'_>) -> Result<(), ExecutorError> {
+        let loaded = &self.plans[plan.0];
+        let target = loaded.plan.buffer(buffer);
+        values.check(target)?;
+        let encoded = match values {
+            Values::Float(values) => target.dtype.encode_all(values.iter().copied().map(f64::from)),
+            Values::Int(values) => target.dtype.encode_all(values.iter().copied().map(f64::from)),
+        };
+        let (base, Rows { stride, part }, at) = self.rows(loaded, buffer)?;
+        let bytes = if base == buffer {
+            encoded
+        } else {
+            let (mut bytes, _) = self.download(loaded, buffer)?;
+            for (row, new) in bytes.chunks_mut(stride.max(1)).zip(encoded.chunks(part.len().max(1))) {
+                row[part.clone()].copy_from_slice(new);
+            }
+            bytes
+        };
+        let what = || format!("write `{}`", target.name);
+        self.driver.upload(at, &bytes).map_err(|error| failed(&what(), error))
+    }
+
+    #[allow(clippy::cast_possible_truncation)]
+    fn read(&self, plan: PlanId, buffer: BufferId) -> Result<Vec<f32>, ExecutorError> {
+        let loaded = &self.plans[plan.0];
+        let dtype = loaded.plan.buffer(buffer).dtype;
+        let (bytes, Rows { stride, part }) = self.download(loaded, buffer)?;
+        let rows = bytes.chunks(stride.max(1)).map(|row| &row[part.clone()]);
+        Ok(rows.flat_map(|row| dtype.decode_all(row)).map(|value| value as f32).collect())
+    }
+
+    fn run(&mut self, plan: PlanId, steps: Range<usize>, micro: MicroStep) -> Result<(), ExecutorError> {
+        let loaded = &self.plans[plan.0];
+        let n_steps = loaded.plan.steps.len();
+        if steps.start > steps.end || steps.end > n_steps {
+            return Err(ExecutorError::Plan(format!("it has {n_steps} steps, asked for {steps:?}")));
+        }
+        let phase = Phase::ALL.into_iter().find(|phase| loaded.plan.phase(*phase) == steps);
+        if let Some(phase) = phase.filter(|_| !steps.is_empty()) {
+            self.record(plan, phase, micro)?;
+            let loaded = &self.plans[plan.0];
+            let recorded = &loaded.recorded[&(phase, at(micro))];
+            return self.driver.replay(recorded.recording).map_err(|failure| {
+                match failure.command.and_then(|index| recorded.origins.get(index).copied().flatten()) {
+                    Some(origin) => of_launch(loaded, micro, origin, failure.error),
+                    None => failed(&format!("run phase `{}`", phase.name()), failure.error),
+                }
+            });
+        }
+        let (commands, origins) = self.commands(loaded, steps, micro)?;
+        for (command, origin) in commands.iter().zip(origins) {
+            self.driver.launch(command).map_err(|error| match origin {
+                Some(origin) => of_launch(loaded, micro, origin, error),
+                None => failed("discard what a buffer held", error),
+            })?;
+        }
+        Ok(())
+    }
+}
