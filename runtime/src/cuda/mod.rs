@@ -44,10 +44,13 @@ struct Loaded {
     recorded: HashMap<(Phase, usize), Recorded>,
 }
 
-/// A recording, and which launch of which step each of its commands is; none for one that is not a launch.
+/// Step and launch that a command is; none for one that is not a launch.
+type Origin = Option<(usize, usize)>;
+
+/// A recording, and where each of its commands comes from.
 struct Recorded {
     recording: Recording,
-    origins: Vec<Option<(usize, usize)>>,
+    origins: Vec<Origin>,
 }
 
 fn at(micro: MicroStep) -> usize {
@@ -111,7 +114,7 @@ impl<D: Driver> Cuda<D> {
         loaded: &Loaded,
         steps: Range<usize>,
         micro: MicroStep,
-    ) -> Result<(Vec<Command>, Vec<Option<(usize, usize)>>), ExecutorError> {
+    ) -> Result<(Vec<Command>, Vec<Origin>), ExecutorError> {
         let Loaded { plan, places, lowered, born, .. } = loaded;
         let binding = Binding { plan, places, memory: &self.memory, kernels: &self.kernels };
         let (mut commands, mut origins) = (Vec::new(), Vec::new());

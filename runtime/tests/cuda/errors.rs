@@ -19,9 +19,11 @@ fn sum(columns: usize) -> Plan {
 }
 
 /// An error and its causes.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+fn chain(error: &dyn Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {}", chain(cause)),
+        None => error.to_string(),
+    }
 }
 
 #[test]

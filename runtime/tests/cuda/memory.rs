@@ -14,9 +14,8 @@ use kernwright_runtime::driver::Layout;
 fn plan(rows: usize, columns: usize) -> Plan {
     let shapes = [("x", vec![rows, 8], Fill::Normal(1.0)), ("weight", vec![columns, 8], Fill::Normal(1.0))];
     let mut plan = case("", Linear, &shapes, &[("y", vec![rows, columns])]).plan;
-    for (name, role) in [("x", Role::Input), ("y", Role::Activation), ("seed", Role::Activation)] {
-        let id = plan.find(name).unwrap();
-        plan.buffers[id.0].role = role;
+    for buffer in plan.buffers.iter_mut().filter(|buffer| buffer.name != "weight") {
+        buffer.role = if buffer.name == "x" { Role::Input } else { Role::Activation };
     }
     plan.steps.truncate(1);
     narrowed(plan, &[], Dtype::Fp32)
