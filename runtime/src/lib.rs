@@ -1,12 +1,14 @@
 //! Kernwright's runtime: what runs a plan.
 //!
 //! In: a plan of `kernwright-plan`. Out: its buffers, computed. [`cpu::Cpu`] is the multi-threaded executor on the
-//! host; [`cuda::Cuda`] launches generated kernels through a [`driver::Driver`]; [`Profile`] says where time goes. Must
+//! host; [`cuda::Cuda`] launches generated kernels through a [`driver::Driver`], and
+//! [`emulator::Emulator`] runs them on the host; [`Profile`] says where time goes. Must
 //! not know models, data or files.
 
 pub mod cpu;
 pub mod cuda;
 pub mod driver;
+pub mod emulator;
 pub mod product;
 pub mod profile;
 

@@ -64,6 +64,14 @@ pub enum Error {
         /// The compiler's log, whole.
         log: String,
     },
+    /// There is no C++ compiler for the host.
+    #[error("no host C++ compiler: {problem}; {advice}")]
+    NoHostCompiler {
+        /// What is missing.
+        problem: String,
+        /// What to install or set.
+        advice: &'static str,
+    },
     /// NVRTC failed for a reason other than the kernel's text.
     #[error("`{kernel}`: `{call}` failed for `{arch}` with `{status}`{log}")]
     Nvrtc {
@@ -88,6 +96,7 @@ impl Error {
                 format!("`{library}` was not found in {n_places} places and by the loader")
             }
             Error::Unusable { library, reasons, .. } => format!("`{library}` cannot be loaded: {reasons}"),
+            Error::NoHostCompiler { problem, .. } => problem.clone(),
             other => other.to_string(),
         }
     }

@@ -7,16 +7,20 @@ const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
 const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
 
 /// A running hash.
-#[derive(Clone, Copy)]
-pub(crate) struct Hash(u128);
+#[derive(Clone, Copy, Debug)]
+pub struct Hash(u128);
 
 impl Hash {
-    pub(crate) fn new() -> Hash {
+    /// The hash of nothing.
+    #[allow(clippy::new_without_default)]
+    #[must_use]
+    pub fn new() -> Hash {
         Hash(OFFSET)
     }
 
     /// Adds bytes.
-    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Hash {
+    #[must_use]
+    pub fn bytes(mut self, bytes: &[u8]) -> Hash {
         for &byte in bytes {
             self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(PRIME);
         }
@@ -24,11 +28,14 @@ impl Hash {
     }
 
     /// Adds a field with its length before it, so that `("ab", "c")` and `("a", "bc")` differ.
-    pub(crate) fn field(self, text: &str) -> Hash {
+    #[must_use]
+    pub fn field(self, text: &str) -> Hash {
         self.bytes(&(text.len() as u64).to_le_bytes()).bytes(text.as_bytes())
     }
 
-    pub(crate) fn finish(self) -> u128 {
+    /// The hash of all that was added.
+    #[must_use]
+    pub fn finish(self) -> u128 {
         self.0
     }
 }

@@ -7,10 +7,9 @@
 
 use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use crate::command;
 use crate::error::Error;
+use crate::host::{self, HostCompiler};
 use crate::libraries::{Libraries, Library, Loaded, NEWEST_MAJOR, Version};
 use crate::nvrtc::Compiler;
 use crate::places::{Place, Places};
@@ -299,14 +298,8 @@ fn decimal(number: u32) -> String {
 
 fn host_compiler(places: &Places) -> Fact {
     const NAME: &str = "host C++ compiler";
-    const ADVICE: &str = "install g++ (`apt-get install g++`) or set `CXX`; needed only for the emulator";
-    let words: Vec<&str> = places.cxx.as_deref().unwrap_or("c++").split_whitespace().collect();
-    let (program, arguments) = words.split_first().map_or(("c++", &[][..]), |(first, rest)| (*first, rest));
-    let Some(path) = command::which(program, &places.path) else {
-        return Fact::absent(NAME, format!("`{program}` is not on `PATH`"), ADVICE);
-    };
-    match command::output(&path, &[arguments, &["--version"]].concat(), Duration::from_secs(10)) {
-        Ok(text) => Fact::present(NAME, text.lines().next().map(|line| line.trim().to_owned()), &path),
-        Err(reason) => Fact::absent(NAME, format!("`{}` does not run: {reason}", path.display()), ADVICE),
+    match HostCompiler::find(places) {
+        Ok(found) => Fact::present(NAME, Some(found.version).filter(|text| !text.is_empty()), &found.program),
+        Err(error) => Fact::absent(NAME, error.problem(), host::ADVICE),
     }
 }

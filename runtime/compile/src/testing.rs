@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;
+use crate::host::HostCompiler;
 use crate::libraries::Libraries;
 use crate::nvrtc::Compiler;
 use crate::places::Places;
@@ -31,6 +32,28 @@ where
     };
     assert!(!required, "REQUIRE_NVRTC=1, but {error}");
     // Written past the test harness, which would swallow what a passing test prints.
+    let _ = writeln!(std::io::stderr().lock(), "skipped: {what}: {error}");
+    None
+}
+
+/// The host's C++ compiler, for what runs on the emulator. Without one: panics if the variables hold
+/// `REQUIRE_EMULATOR=1`, else says in one line what is skipped and returns `None`.
+pub fn host_compiler_or_skip<K, V>(
+    variables: impl IntoIterator<Item = (K, V)>,
+    what: &str,
+) -> Option<HostCompiler>
+where
+    K: Into<OsString>,
+    V: Into<OsString>,
+{
+    let variables: Vec<(OsString, OsString)> =
+        variables.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+    let required = variables.iter().any(|(key, value)| key == "REQUIRE_EMULATOR" && value == "1");
+    let error = match HostCompiler::find(&Places::from_variables(variables)) {
+        Ok(compiler) => return Some(compiler),
+        Err(error) => error,
+    };
+    assert!(!required, "REQUIRE_EMULATOR=1, but {error}");
     let _ = writeln!(std::io::stderr().lock(), "skipped: {what}: {error}");
     None
 }

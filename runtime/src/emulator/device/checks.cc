@@ -1,0 +1,201 @@
+// What is checked of every access to memory, and what is remembered for that.
+//
+// Global memory: a byte beside each byte says whether anybody wrote it. Shared memory: the same, and by granules of two
+// bytes who wrote last and which thread of each warp read last, with their times. Two accesses are ordered if the later
+// one's warp has, through barriers, seen the time of the earlier one; within a warp if they are of one lane, or if the
+// warp's own time has gone on since. Shuffles, votes and matrix products order nothing. Nothing orders the blocks of a
+// grid, and races on global memory are not looked for.
+#include "model.h"
+
+namespace kernwright {
+
+static const Allocation* find(Thread& thread, u64 address) {
+    const Allocation* const last = thread.last;
+    if (last != nullptr && address - last->address < last->bytes) return last;
+    const Launch& launch = *thread.block->launch;
+    u64 low = 0;
+    u64 high = launch.n_allocations;
+    while (low < high) {
+        const u64 middle = (low + high) / 2;
+        if (launch.allocations[middle].address <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == 0) return nullptr;
+    const Allocation& found = launch.allocations[low - 1];
+    if (address - found.address >= found.bytes) return nullptr;
+    thread.last = &found;
+    return &found;
+}
+
+bool is_shared(const Thread& thread, u64 address) {
+    const Block& block = *thread.block;
+    return address - reinterpret_cast<u64>(block.shared) < block.shared_bytes;
+}
+
+static Report& report_access(Thread& thread, Fault fault, u64 address, u32 bytes, Access access) {
+    Report& report = begin_report(thread, fault);
+    report.access = static_cast<u32>(access);
+    report.address = address;
+    report.bytes = bytes;
+    report.operation = static_cast<u32>(thread.operation);
+    return report;
+}
+
+[[noreturn]] static void refuse(Thread& thread, Fault fault, u64 address, u32 bytes, Access access, u64 detail = 0) {
+    report_access(thread, fault, address, bytes, access).detail = detail;
+    fail(thread);
+}
+
+[[noreturn]] static void report_race(Thread& thread, u64 address, u32 bytes, Access access, u32 other, Access other_access,
+                                     u32 site) {
+    Report& report = report_access(thread, Fault::race, address, bytes, access);
+    report.other_thread = thread.worker->threads[other].index;
+    report.other_access = static_cast<u32>(other_access);
+    report.other_site = thread.block->launch->module_base + site;
+    fail(thread);
+}
+
+static void check_written(Thread& thread, const u8* written, u64 address, u32 bytes, Access access) {
+    for (u32 i = 0; i < bytes; ++i) {
+        if (written[i] == static_cast<u8>(ByteState::written)) continue;
+        if (written[i] != static_cast<u8>(ByteState::in_flight)) {
+            refuse(thread, Fault::unwritten, address, bytes, access, i);
+        }
+        // Whose copy it is stands in the mark of its granule.
+        const Block& block = *thread.block;
+        const u64 offset = address + i - reinterpret_cast<u64>(block.shared);
+        const WriteMark& mark = thread.worker->shadow.writes[offset / GRANULE];
+        Report& report = report_access(thread, Fault::in_flight, address, bytes, access);
+        report.other_thread = thread.worker->threads[mark.thread].index;
+        report.other_site = block.launch->module_base + mark.site;
+        fail(thread);
+    }
+}
+
+// Whether all bytes are known to be written, eight at a time.
+static bool all_written(const u8* written, u32 bytes) {
+    constexpr u64 ALL = 0x0101010101010101u;
+    u32 i = 0;
+    for (; i + 8 <= bytes; i += 8) {
+        u64 word;
+        memcpy(&word, written + i, 8);
+        if (word != ALL) return false;
+    }
+    for (; i < bytes; ++i) {
+        if (written[i] != static_cast<u8>(ByteState::written)) return false;
+    }
+    return true;
+}
+
+static bool is_unordered(const Thread& thread, u32 other, u32 time) {
+    if (other == thread.number) return false;
+    const Warp& warp = *thread.warp;
+    const u32 other_warp = other / WARP;
+    return other_warp == warp.number ? time >= warp.clock[warp.number] : time > warp.clock[other_warp];
+}
+
+static void check_races(Thread& thread, u64 offset, u32 bytes, u64 address, Access access, u64 site) {
+    Shadow& shadow = thread.worker->shadow;
+    const Warp& warp = *thread.warp;
+    const u32 n_warps = shadow.n_warps;
+    const u32 time = warp.clock[warp.number];
+    const u32 place = static_cast<u32>(site - thread.block->launch->module_base);
+    const u64 end = (offset + bytes + GRANULE - 1) / GRANULE;
+    for (u64 granule = offset / GRANULE; granule < end; ++granule) {
+        WriteMark& write = shadow.writes[granule];
+        ReadMark* const reads = &shadow.reads[granule * n_warps];
+        if (is_unordered(thread, write.thread, write.time) && !(access == Access::atomic && write.atomic)) {
+            const Access earlier = write.atomic ? Access::atomic : Access::write;
+            report_race(thread, address, bytes, access, write.thread, earlier, write.site);
+        }
+        if (access == Access::read) {
+            ReadMark& read = reads[warp.number];
+            const bool is_shared_read = read.time_and_lane >> 6 == time && (read.time_and_lane & 63) != thread.lane;
+            read.time_and_lane = time << 6 | (is_shared_read ? 32 : 0) | thread.lane;
+            read.site = place;
+            continue;
+        }
+        for (u32 w = 0; w < n_warps; ++w) {
+            const u32 read_time = reads[w].time_and_lane >> 6;
+            if (read_time <= warp.clock[w] && w != warp.number) continue;
+            if (w == warp.number && (read_time < time || (reads[w].time_and_lane & 63) == thread.lane)) continue;
+            u32 lane = reads[w].time_and_lane & 31;
+            // Several lanes read it, of which only the last is known.
+            if (w == warp.number && lane == thread.lane) lane = (lane + 1) % warp.threads;
+            report_race(thread, address, bytes, access, w * WARP + lane, Access::read, reads[w].site);
+        }
+        write = WriteMark{time, place, static_cast<u16>(thread.number), static_cast<u16>(access == Access::atomic)};
+    }
+}
+
+void check(Thread& thread, u64 address, u32 bytes, Access access, u64 site) {
+    Block& block = *thread.block;
+    const u64 offset = address - reinterpret_cast<u64>(block.shared);
+    // Powers of two, but for whole objects that the compiler copies piece by piece.
+    const u32 width = bytes & (0u - bytes);
+    if (offset < block.shared_bytes) {
+        if (bytes > block.shared_bytes - offset) refuse(thread, Fault::outside, address, bytes, access);
+        if (address % width != 0 && bytes <= 16) refuse(thread, Fault::misaligned, address, bytes, access);
+        u8* const state = &thread.worker->shadow.state[offset];
+        if (access != Access::write && !all_written(state, bytes)) check_written(thread, state, address, bytes, access);
+        check_races(thread, offset, bytes, address, access, site);
+        if (access == Access::write) memset(state, static_cast<int>(ByteState::written), bytes);
+        return;
+    }
+    const Allocation* const found = find(thread, address);
+    if (found == nullptr || bytes > found->bytes - (address - found->address)) {
+        refuse(thread, Fault::outside, address, bytes, access);
+    }
+    if (address % width != 0 && bytes <= 16) refuse(thread, Fault::misaligned, address, bytes, access);
+    if (found->constant) {
+        if (access != Access::read) refuse(thread, Fault::constant, address, bytes, access);
+        return;
+    }
+    u8* const written = found->written + (address - found->address);
+    if (access == Access::write) {
+        memset(written, static_cast<int>(ByteState::written), bytes);
+    } else if (!all_written(written, bytes)) {
+        check_written(thread, written, address, bytes, access);
+    }
+}
+
+// A row for ldmatrix.
+void check_row(Thread& thread, u64 address, u64 site) {
+    if (!is_shared(thread, address)) refuse(thread, Fault::not_shared, address, 16, Access::read);
+    check(thread, address, 16, Access::read, site);
+}
+
+// A copy to shared memory was issued: until it is delivered its bytes are nobody's to touch.
+void begin_copy(Thread& thread, u8* to, const u8* from, u64 site) {
+    const u64 address = reinterpret_cast<u64>(to);
+    if (!is_shared(thread, address)) refuse(thread, Fault::not_shared, address, 16, Access::write);
+    check(thread, address, 16, Access::write, site);
+    memset(&thread.worker->shadow.state[to - thread.block->shared], static_cast<int>(ByteState::in_flight), 16);
+    if (from != nullptr) check(thread, reinterpret_cast<u64>(from), 16, Access::read, site);
+}
+
+// It was waited for: the bytes are written, now, by the thread that waited.
+void finish_copy(Thread& thread, u8* to, u64 site) {
+    check(thread, reinterpret_cast<u64>(to), 16, Access::write, site);
+}
+
+void reset_shadow(Worker& worker, const Launch& launch) {
+    Shadow& shadow = worker.shadow;
+    const u32 n_warps = worker.block.n_warps;
+    const size_t granules = (launch.shared_bytes + GRANULE - 1) / GRANULE;
+    // Times only grow, so that marks of earlier blocks are ordered before everything; until they no longer fit.
+    const bool is_late = shadow.time > (1u << 25);
+    if (shadow.n_warps != n_warps || shadow.writes.size() < granules || is_late) {
+        const size_t kept = shadow.writes.size() < granules ? granules : shadow.writes.size();
+        shadow.writes.assign(kept, WriteMark{});
+        shadow.reads.assign(kept * n_warps, ReadMark{});
+        shadow.n_warps = n_warps;
+        shadow.time = 0;
+    }
+    shadow.state.assign(launch.shared_bytes, static_cast<u8>(ByteState::unwritten));
+}
+
+}  // namespace kernwright

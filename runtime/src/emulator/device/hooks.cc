@@ -1,0 +1,60 @@
+// What the compiler calls at every plain access of a kernel, by `-fsanitize=thread`: the names are its own.
+//
+// A thread's own stack is local memory; it is let through by one comparison. The hook's return address lies at the access.
+#include "model.h"
+
+namespace kernwright {
+
+static inline void hook(const void* at, u32 bytes, Access access, u64 site) {
+    Thread& thread = *current;
+    const u64 address = reinterpret_cast<u64>(at);
+    if (address - thread.stack_low < STACK_BYTES) return;
+    check(thread, address, bytes, access, site);
+    if (thread.block->launch->counters != nullptr) count_access(thread, address, bytes, site, 1);
+}
+
+// Room that a function must find on its fiber's stack: for itself and what it calls.
+constexpr u64 STACK_RESERVE = 16 * 1024;
+
+}  // namespace kernwright
+
+using namespace kernwright;
+
+#define KERNWRIGHT_HOOKS(WIDTH)                                                                            \
+    void __tsan_read##WIDTH(void* at) { hook(at, WIDTH, Access::read, KERNWRIGHT_SITE); }                  \
+    void __tsan_write##WIDTH(void* at) { hook(at, WIDTH, Access::write, KERNWRIGHT_SITE); }                \
+    void __tsan_unaligned_read##WIDTH(void* at) { hook(at, WIDTH, Access::read, KERNWRIGHT_SITE); }        \
+    void __tsan_unaligned_write##WIDTH(void* at) { hook(at, WIDTH, Access::write, KERNWRIGHT_SITE); }      \
+    void __tsan_volatile_read##WIDTH(void* at) { hook(at, WIDTH, Access::read, KERNWRIGHT_SITE); }         \
+    void __tsan_volatile_write##WIDTH(void* at) { hook(at, WIDTH, Access::write, KERNWRIGHT_SITE); }       \
+    void __tsan_unaligned_volatile_read##WIDTH(void* at) { hook(at, WIDTH, Access::read, KERNWRIGHT_SITE); } \
+    void __tsan_unaligned_volatile_write##WIDTH(void* at) { hook(at, WIDTH, Access::write, KERNWRIGHT_SITE); }
+
+extern "C" {
+
+KERNWRIGHT_HOOKS(1)
+KERNWRIGHT_HOOKS(2)
+KERNWRIGHT_HOOKS(4)
+KERNWRIGHT_HOOKS(8)
+KERNWRIGHT_HOOKS(16)
+
+void __tsan_read_range(void* at, unsigned long bytes) {
+    hook(at, static_cast<u32>(bytes), Access::read, KERNWRIGHT_SITE);
+}
+
+void __tsan_write_range(void* at, unsigned long bytes) {
+    hook(at, static_cast<u32>(bytes), Access::write, KERNWRIGHT_SITE);
+}
+
+void __tsan_init() {}
+
+void __tsan_func_entry(void*) {
+    if (current == nullptr) return;
+    Thread& thread = *current;
+    if (reinterpret_cast<u64>(__builtin_frame_address(0)) - thread.stack_low >= STACK_RESERVE) return;
+    begin_report(thread, Fault::stack);
+    fail(thread);
+}
+
+void __tsan_func_exit() {}
+}

@@ -1,0 +1,287 @@
+// What the emulator is made of, from the outside in:
+//
+//   Launch    a grid of one kernel, its arguments, the live allocations. Lives as long as `kernwright_launch` runs.
+//   Worker    a host thread that runs one block at a time: its fibers' stacks, the block's shared memory, and what is
+//             known of each byte of that (Shadow). Kept from launch to launch.
+//   Block     the block a worker runs now: its threads, warps, barriers.
+//   Warp      a Rendezvous of 32 threads and a clock.
+//   Thread    a fiber. It runs until it must wait for others; then the worker runs the next that can go on. A fiber
+//             never changes its worker.
+//
+// A Rendezvous is a point where n threads leave operands and the last one computes for all: votes, shuffles, matrix
+// products, the arrival of a warp at a barrier. A Copy is asynchronous: it is noted when issued and done when waited
+// for, so that forgetting to wait is seen. The first fault of a block is written into its Report; the block is then
+// dropped where it stands, and blocks before it are finished, so that any number of workers reports the same.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+namespace kernwright {
+
+using u8 = uint8_t;
+using u16 = uint16_t;
+using u32 = uint32_t;
+using u64 = uint64_t;
+using i32 = int32_t;
+
+constexpr u32 WARP = 32;
+constexpr u32 MOST_THREADS = 1024;
+constexpr u32 MOST_WARPS = MOST_THREADS / WARP;
+constexpr u32 NAMED_BARRIERS = 16;
+constexpr size_t STACK_BYTES = 256 * 1024;
+constexpr u32 MOST_FRAMES = 16;
+
+struct Index {
+    u32 x, y, z;
+};
+
+// What a thread waits for; the numbers are known to report.rs.
+enum class Operation : u32 {
+    nothing,
+    barrier,
+    named_barrier,
+    named_barrier_arrive,
+    warp_barrier,
+    shuffle_xor,
+    shuffle,
+    ballot,
+    mma,
+    ldmatrix,
+};
+
+// Known to report.rs.
+enum class Access : u32 { read, write, atomic };
+
+// Known to report.rs.
+enum class Fault : u32 {
+    none,
+    outside,          // no live allocation or shared memory holds all of it
+    misaligned,       // not a multiple of its width
+    unwritten,        // nobody wrote it
+    in_flight,        // an asynchronous copy has not delivered it
+    race,             // another thread's access, not ordered by a barrier
+    not_shared,       // an operation on shared memory got another address
+    divergent_warp,   // lanes of one warp at different operations
+    divergent_block,  // threads of one block at different barriers
+    stuck,            // no thread can go on
+    barrier_count,    // threads disagree about who takes part, or it is no multiple of a warp
+    absent_lane,      // a shuffle reads a lane that the block does not have
+    stack,            // a fiber's stack is full
+    constant,         // a write to the module's own constants
+    barrier_id,       // no such named barrier
+};
+
+// What one thread waited for when all were stuck.
+struct Waiting {
+    u64 site;
+    u32 operation;  // Operation
+    u32 detail;     // the id of a named barrier
+    u32 has_returned;
+    u32 unused;
+};
+
+// The facts of a fault; Rust makes the words. Plain data, laid out as in library.rs.
+struct Report {
+    u32 fault;      // Fault
+    u32 access;     // Access
+    u32 operation;  // Operation of this thread
+    u32 bytes;
+    u64 block_number;
+    Index block;
+    Index thread;
+    u64 address;
+    u64 detail;  // unwritten: the first such byte; barrier_count: what was found
+    u64 other_detail;
+    Index other_thread;
+    u32 other_access;
+    u64 other_site;
+    u32 other_operation;
+    u32 n_frames;
+    u64 frames[MOST_FRAMES];
+    u32 n_waiting;
+    u32 unused;
+    Waiting waiting[MOST_THREADS];
+    u64 shared;  // where the block's shared memory lies
+    u64 shared_bytes;
+};
+
+// Device memory handed in by the driver, sorted by address.
+struct Allocation {
+    u64 address;
+    u64 bytes;
+    u8* written;   // a byte for each byte: whether anybody wrote it; null for constants
+    u64 constant;  // not to be written
+};
+
+struct Counters;
+struct Worker;
+
+struct Launch {
+    void (*call)(void* const*);
+    void* const* arguments;
+    Index grid;
+    Index block;
+    u64 shared_bytes;
+    u64 module_base;
+    u64 module_bytes;
+    const Allocation* allocations;
+    u64 n_allocations;
+    u32 checks;
+    u32 workers;
+    Counters* counters;  // null when nothing is counted
+    // Whether two places of the module are the same line, inlined the same way.
+    u32 (*same_place)(void* context, u64 one, u64 other);
+    void* context;
+};
+
+struct Block;
+struct Warp;
+
+// A copy under way from global to shared memory.
+struct Copy {
+    u8* to;
+    const u8* from;  // null: zeros
+    u64 group;
+};
+
+struct Thread {
+    void* stack_pointer;
+    u64 stack_low;
+    Worker* worker;
+    Block* block;
+    Warp* warp;
+    Index index;
+    u32 number;
+    u32 lane;
+    bool has_returned;
+    // Where it waits, what for, and what it brought.
+    Operation operation;
+    u32 detail;
+    u64 site;
+    void* operands;
+    // Asynchronous copies, oldest first; `groups` have been committed.
+    std::vector<Copy> copies;
+    u64 groups;
+    // Where its last access to global memory was found.
+    const Allocation* last;
+};
+
+struct Rendezvous {
+    Thread* first;  // its threads are neighbours
+    u32 threads;
+    u32 arrived;
+    Thread* earliest;  // the first to arrive
+};
+
+struct Warp : Rendezvous {
+    u32 number;
+    // clock[w]: up to which of warp w's times this warp has seen everything; clock[number] is its own time now.
+    u32 clock[MOST_WARPS];
+};
+
+struct NamedBarrier {
+    u32 expected;  // threads; 0 while nobody is here
+    u32 arrived;
+    u32 waiting;  // bit w: warp w waits
+    Thread* earliest;
+    u32 joined[MOST_WARPS];
+};
+
+struct Block {
+    const Launch* launch;
+    Index index;
+    u64 number;
+    u8* shared;
+    u64 shared_bytes;
+    u32 n_threads;
+    u32 n_warps;
+    u32 n_returned;
+    Warp warps[MOST_WARPS];
+    NamedBarrier barriers[NAMED_BARRIERS];
+};
+
+// Known of each byte of shared memory.
+enum class ByteState : u8 { unwritten, written, in_flight };
+
+// The last write to a granule of shared memory.
+struct WriteMark {
+    u32 time;  // 0: never
+    u32 site;  // from the module's base
+    u16 thread;
+    u16 atomic;
+};
+
+// A warp's last reads of a granule.
+struct ReadMark {
+    u32 time_and_lane;  // time * 64 + 32 (several lanes) + lane
+    u32 site;
+};
+
+// Races are told by granules of two bytes, the smallest element in use.
+constexpr u32 GRANULE = 2;
+
+struct Shadow {
+    std::vector<u8> state;
+    std::vector<WriteMark> writes;
+    std::vector<ReadMark> reads;  // granule by granule, one for each warp
+    u32 n_warps = 0;
+    u32 time = 0;  // everything up to here belongs to earlier blocks
+};
+
+struct Worker {
+    Worker();
+    ~Worker();
+    Worker(const Worker&) = delete;
+
+    u8* stacks;
+    size_t stack_stride;
+    std::vector<Thread> threads;
+    // Threads that can go on, first come first served.
+    u32 ready[MOST_THREADS];
+    u32 ready_first;
+    u32 n_ready;
+    void* home;  // the host thread's own stack pointer
+    Thread* running;
+    bool has_failed;
+    Block block;
+    std::vector<u8> shared_room;
+    Shadow shadow;
+    Report* report;
+};
+
+// fiber.cc
+void start(Thread& thread, void (*entry)());
+void switch_stacks(void** from, void* to);
+
+// scheduler.cc
+extern thread_local Thread* current __attribute__((tls_model("initial-exec")));
+void wait(Thread& thread);
+void resume(Thread& thread);
+Report& begin_report(Thread& thread, Fault fault);
+[[noreturn]] void fail(Thread& thread);
+
+// warp.cc
+bool arrive(Thread& thread, Operation operation, u64 site, void* operands);
+void release(Rendezvous& rendezvous, Thread& last);
+bool same_place(const Thread& thread, u64 one, u64 other);
+
+// checks.cc
+void check(Thread& thread, u64 address, u32 bytes, Access access, u64 site);
+void begin_copy(Thread& thread, u8* to, const u8* from, u64 site);
+void finish_copy(Thread& thread, u8* to, u64 site);
+void check_row(Thread& thread, u64 address, u64 site);
+void reset_shadow(Worker& worker, const Launch& launch);
+bool is_shared(const Thread& thread, u64 address);
+
+// counters.cc
+void count_access(Thread& thread, u64 address, u32 bytes, u64 site, u32 lanes_together);
+void count_products(Thread& thread, u64 site);
+
+}  // namespace kernwright
+
+#define KERNWRIGHT_SITE reinterpret_cast<u64>(__builtin_return_address(0))
