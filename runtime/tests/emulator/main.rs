@@ -1,4 +1,5 @@
 //! The emulator against models in Rust, and on broken kernels.
 
+mod matrices;
 mod setup;
 mod vocabulary;

@@ -103,10 +103,9 @@ void start(Thread& thread, void (*entry)()) {
     // From the top: a return address of zero, where a debugger stops; the entry, to which the switch returns; six
     // registers. The entry then finds its stack as a call would leave it.
     top[-1] = 0;
-    top[-2] = 0;
-    top[-3] = reinterpret_cast<u64>(entry);
-    for (int i = 4; i <= 9; ++i) top[-i] = 0;
-    thread.stack_pointer = top - 9;
+    top[-2] = reinterpret_cast<u64>(entry);
+    for (int i = 3; i <= 8; ++i) top[-i] = 0;
+    thread.stack_pointer = top - 8;
 }
 
 void switch_stacks(void** from, void* to) { kernwright_switch(from, to); }
