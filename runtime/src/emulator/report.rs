@@ -46,12 +46,16 @@ fn verbs(access: u32) -> (&'static str, &'static str) {
     }
 }
 
+const SHARED: &str = "shared memory";
+
 fn triple([x, y, z]: [u32; 3]) -> String {
     format!("({x}, {y}, {z})")
 }
 
-fn line_text(line: Option<&Line>) -> String {
+/// `known` is the function that is spoken of anyway.
+fn line_text(line: Option<&Line>, known: &str) -> String {
     match line {
+        Some(Line { number, function: Some(function) }) if function == known => format!("line {number}"),
         Some(Line { number, function: Some(function) }) => format!("line {number} (`{function}`)"),
         Some(Line { number, function: None }) => format!("line {number}"),
         None => "an unknown line".to_owned(),
@@ -64,8 +68,8 @@ impl Scene<'_> {
         self.lines.line(&offsets)
     }
 
-    fn line_of(&self, site: u64) -> String {
-        line_text(self.line(&[site]).as_ref())
+    fn line_of(&self, site: u64, known: &str) -> String {
+        line_text(self.line(&[site]).as_ref(), known)
     }
 
     /// `x` + 4096, which names what lies there or is just missed.
@@ -74,10 +78,10 @@ impl Scene<'_> {
         let offset = report.address.wrapping_sub(shared);
         // Beyond its end nothing of the kernel's lies for a while.
         if offset < shared_bytes + 1024 {
-            return (format!("shared memory + {offset}"), Some(shared_bytes));
+            return (format!("{SHARED} + {offset}"), Some(shared_bytes));
         }
         if report.address < 1 << 16 {
-            return (format!("a null pointer + {}", report.address), None);
+            return (format!("null + {}", report.address), None);
         }
         match self.memory.around(Address(report.address)) {
             Some((one, offset)) if offset < 0 => (format!("`{}` - {}", one.name, -offset), Some(one.bytes())),
@@ -99,7 +103,7 @@ impl Scene<'_> {
             "thread {} of block {}, {}: ",
             triple(report.thread),
             triple(report.block),
-            line_text(line.as_ref())
+            line_text(line.as_ref(), operation(report.operation))
         );
         self.fault(&mut text, report);
         text
@@ -113,21 +117,27 @@ impl Scene<'_> {
         let other = triple(report.other_thread);
         let access = format!("{does} {bytes} {unit} at {place}");
         let _ = match report.fault {
-            1 => match size {
-                Some(size) => write!(text, "{access}, but only bytes 0 to {size} may be touched"),
-                None => write!(text, "{access}, where nothing is allocated"),
+            1 => match (place.contains(" - "), size) {
+                (true, Some(size)) => write!(text, "{access}, before the first of its {size} bytes"),
+                (false, Some(size)) => write!(text, "{access}, past the end of its {size} bytes"),
+                (_, None) => write!(text, "{access}, where nothing is allocated"),
             },
             2 => write!(text, "{access}, which must be a multiple of {}", bytes & bytes.wrapping_neg()),
-            3 => write!(text, "{access}, where nobody wrote byte {}", report.detail),
+            3 if place.starts_with(SHARED) => write!(
+                text,
+                "{access}, where nobody has written byte {} yet: fill it, and pass a barrier before it is read",
+                report.detail
+            ),
+            3 => write!(text, "{access}, where nobody has written byte {}", report.detail),
             4 => write!(
                 text,
                 "{access}, where a copy of thread {other}, {}, is still under way: wait for its group, then pass a barrier",
-                self.line_of(report.other_site)
+                self.line_of(report.other_site, operation(report.other_operation))
             ),
             5 => write!(
                 text,
                 "{access}, which thread {other} {did} at {} with no barrier between",
-                self.line_of(report.other_site)
+                self.line_of(report.other_site, operation(report.other_operation))
             ),
             6 => write!(text, "{access}, which must lie in shared memory"),
             7 => write!(
@@ -135,12 +145,12 @@ impl Scene<'_> {
                 "lanes of one warp diverge: this one is at `{}`, thread {other} at `{}` of {}",
                 operation(report.operation),
                 operation(report.other_operation),
-                self.line_of(report.other_site)
+                self.line_of(report.other_site, operation(report.other_operation))
             ),
             8 => write!(
                 text,
                 "threads of one block are at different barriers: thread {other} is at that of {}",
-                self.line_of(report.other_site)
+                self.line_of(report.other_site, operation(report.other_operation))
             ),
             10 if report.other_detail == 0 => write!(
                 text,
@@ -199,7 +209,7 @@ impl Scene<'_> {
         }
         let name = operation(one.operation);
         let number = if name.starts_with("named") { format!(" {}", one.detail) } else { String::new() };
-        let place = format!(" at `{name}`{number} of {}", self.line_of(one.site));
+        let place = format!(" at `{name}`{number} of {}", self.line_of(one.site, name));
         What { one: "waits", many: "wait", place }
     }
 }

@@ -236,9 +236,7 @@ fn a_whole_product_is_right_and_the_same_for_any_number_of_workers() {
         let (left, right) = (bench.input("a", &a), bench.input("b", &b));
         let d = bench.output::<f32>("d", N * N);
         let arguments = [Word::Address(d), Word::Address(left), Word::Address(right), Word::I32(N as i32)];
-        let start = std::time::Instant::now();
         bench.run([4, 4, 1], 128, 2 * 64 * 40 * 2, &arguments);
-        println!("{workers} workers, checks {checks}: {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
         results.push(bench.read::<f32>(d, N * N));
     }
     for (index, result) in results.iter().enumerate() {
