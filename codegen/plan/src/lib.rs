@@ -17,6 +17,8 @@ pub mod float;
 pub mod gpu;
 pub mod kernels;
 pub mod launch;
+#[cfg(feature = "reference")]
+pub mod lockstep;
 pub mod nearest;
 pub mod occupancy;
 pub mod ops;

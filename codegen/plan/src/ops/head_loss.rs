@@ -204,7 +204,8 @@ impl Operation for HeadLoss {
             let logit = |token: usize| {
                 let products = (0..d).map(|i| inputs.operand(x[i]) * inputs.operand(weight[token * d + i]));
                 let bias = inputs.find("bias").map_or(F::default(), |bias| bias[token]);
-                self.logits.value_and_slope(products.sum::<F>() + bias)
+                // The products of a chunk lie in memory, in the type of the operands.
+                self.logits.value_and_slope(inputs.operand(products.sum::<F>() + bias))
             };
             let logits: Vec<(F, F)> = (0..vocab).map(logit).collect();
             let max = logits.iter().fold(logits[0].0, |a, (b, _)| if *b > a { *b } else { a });
