@@ -18,12 +18,14 @@
 //! ```
 
 mod binding;
+mod driver;
 mod error;
 mod lines;
 mod memory;
 mod modules;
 mod report;
 
+pub use driver::EmulatorDriver;
 pub use error::EmulatorError;
 pub use memory::Address;
 
