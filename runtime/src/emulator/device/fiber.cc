@@ -101,7 +101,7 @@ void start(Thread& thread, void (*entry)()) {
     open_stack(thread);
     u64* const top = reinterpret_cast<u64*>(stack_top(thread) & ~u64{15});
     // From the top: a return address of zero, where a debugger stops; the entry, to which the switch returns; six
-    // registers. The entry then finds its stack as a call would leave it.
+    // registers. The entry then finds its stack as a call would leave it: 8 bytes off a multiple of 16.
     top[-1] = 0;
     top[-2] = reinterpret_cast<u64>(entry);
     for (int i = 3; i <= 8; ++i) top[-i] = 0;
