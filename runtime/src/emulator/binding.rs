@@ -86,6 +86,28 @@ pub(super) struct Range {
     pub(super) constant: u64,
 }
 
+/// The counts of one place; see `device/model.h`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct CounterRow {
+    pub(super) site: u64,
+    pub(super) what: u32,
+    unused: u32,
+    pub(super) requests: u64,
+    pub(super) units: u64,
+    pub(super) least: u64,
+}
+
+#[repr(C)]
+struct RawCounters {
+    rows: *mut CounterRow,
+    capacity: u64,
+    n_rows: u64,
+}
+
+/// Places of a kernel that are counted; those beyond are not.
+const MOST_ROWS: usize = 4096;
+
 type SamePlace = extern "C" fn(*const c_void, u64, u64) -> u32;
 type Call = unsafe extern "C" fn(*const *const c_void);
 
@@ -102,7 +124,7 @@ struct RawLaunch {
     n_allocations: u64,
     checks: u32,
     workers: u32,
-    counters: *mut c_void,
+    counters: *mut RawCounters,
     same_place: SamePlace,
     context: *const c_void,
 }
@@ -118,6 +140,8 @@ pub(super) struct Launch<'a> {
     pub(super) ranges: Vec<Range>,
     pub(super) checks: bool,
     pub(super) workers: u32,
+    /// Where to add what is counted, if it is.
+    pub(super) counters: Option<&'a mut Vec<CounterRow>>,
     /// Whether two places of the module, counted from its beginning, are the same line inlined the same way.
     pub(super) same_place: &'a (dyn Fn(u64, u64) -> bool + Sync),
 }
@@ -205,6 +229,11 @@ impl Device {
             Range { address: module.base, bytes: module.bytes, written: std::ptr::null_mut(), constant: 1 };
         let at = ranges.partition_point(|range| range.address < module.base);
         ranges.insert(at, constants);
+        let mut rows = match &launch.counters {
+            Some(_) => vec![CounterRow::default(); MOST_ROWS],
+            None => Vec::new(),
+        };
+        let mut counters = RawCounters { rows: rows.as_mut_ptr(), capacity: rows.len() as u64, n_rows: 0 };
         let raw = RawLaunch {
             call: module.call,
             arguments: arguments.as_ptr(),
@@ -217,7 +246,7 @@ impl Device {
             n_allocations: ranges.len() as u64,
             checks: u32::from(launch.checks),
             workers: launch.workers,
-            counters: std::ptr::null_mut(),
+            counters: if launch.counters.is_some() { &raw mut counters } else { std::ptr::null_mut() },
             same_place,
             context: std::ptr::from_ref(&launch.same_place).cast(),
         };
@@ -225,7 +254,11 @@ impl Device {
         // SAFETY: everything `raw` points to lives to the end of this call, which returns when all its threads ended.
         // The kinds of the arguments were compared with the module's. With checks the kernel touches nothing but the
         // ranges and its own stack; without them it is trusted as it would be on a GPU of this process.
-        match unsafe { (self.launch)(self.pool, &raw, &mut *report) } {
+        let ended = unsafe { (self.launch)(self.pool, &raw, &mut *report) };
+        if let Some(to) = launch.counters {
+            to.extend_from_slice(&rows[..counters.n_rows as usize]);
+        }
+        match ended {
             0 => Ok(Ended::Whole),
             1 => Ok(Ended::Fault(report)),
             _ => Err(EmulatorError::Stacks),

@@ -18,6 +18,7 @@
 //! ```
 
 mod binding;
+mod counters;
 mod driver;
 mod error;
 mod lines;
@@ -25,11 +26,13 @@ mod memory;
 mod modules;
 mod report;
 
+pub use counters::{Counted, Counter};
 pub use driver::EmulatorDriver;
 pub use error::EmulatorError;
 pub use memory::Address;
 
 use binding::{Device, Ended, Launch, Module};
+use counters::Counters;
 use kernwright_compile::HostCompiler;
 use lines::Lines;
 use memory::Memory;
@@ -100,6 +103,7 @@ pub struct Emulator {
     device: Device,
     checks: bool,
     workers: u32,
+    counters: Option<Counters>,
 }
 
 impl std::fmt::Debug for Emulator {
@@ -119,7 +123,7 @@ impl Emulator {
         let device = Device::load(&builder.library)?;
         let workers = if debug { 1 } else { u32::try_from(workers.clamp(1, 256)).unwrap_or(1) };
         let (kernels, known, memory) = (Vec::new(), HashMap::new(), Memory::default());
-        Ok(Emulator { builder, kernels, known, memory, device, checks, workers })
+        Ok(Emulator { builder, kernels, known, memory, device, checks, workers, counters: None })
     }
 
     /// Takes memory, aligned to 256 bytes; nobody wrote it yet. The name is for reports.
@@ -208,6 +212,17 @@ impl Emulator {
         kernels.iter().zip(built).map(|((name, text), built)| self.keep(name, text, built)).collect()
     }
 
+    /// Begins to count, from nothing, or stops. Plain accesses are seen only with checks.
+    pub fn count(&mut self, counting: bool) {
+        self.counters = counting.then(Counters::default);
+    }
+
+    /// What was counted so far, by kernel and line.
+    #[must_use]
+    pub fn counters(&self) -> Vec<Counter> {
+        self.counters.as_ref().map(Counters::sorted).unwrap_or_default()
+    }
+
     fn keep(&mut self, name: &str, text: &str, built: Built) -> Result<KernelId, EmulatorError> {
         if let Some(&known) = self.known.get(&built.module) {
             return Ok(known);
@@ -239,6 +254,7 @@ impl Emulator {
         let lines = || kernel.lines();
         let same_place =
             |one: u64, other: u64| lines().same(one - kernel.module.base, other - kernel.module.base);
+        let mut rows = Vec::new();
         let launch = Launch {
             grid,
             block,
@@ -247,9 +263,14 @@ impl Emulator {
             ranges,
             checks: self.checks,
             workers: self.workers,
+            counters: self.counters.is_some().then_some(&mut rows),
             same_place: &same_place,
         };
-        match self.device.launch(&kernel.module, launch)? {
+        let ended = self.device.launch(&kernel.module, launch)?;
+        if let Some(counters) = &mut self.counters {
+            counters.add(&kernel.name, &rows, |site| lines().line(&[site - kernel.module.base]));
+        }
+        match ended {
             Ended::Whole => Ok(()),
             Ended::Fault(report) => {
                 let Kernel { name, module, .. } = kernel;

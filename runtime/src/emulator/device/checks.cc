@@ -7,7 +7,12 @@
 // grid, and races on global memory are not looked for.
 #include "model.h"
 
+#include <algorithm>
+
 namespace kernwright {
+
+// A read's time has 26 bits; a block may still pass half as many barriers as fit.
+constexpr u32 LATE = 1u << 25;
 
 static const Allocation* find(Thread& thread, u64 address) {
     const Allocation* const last = thread.last;
@@ -186,15 +191,16 @@ void reset_shadow(Worker& worker, const Launch& launch) {
     Shadow& shadow = worker.shadow;
     const u32 n_warps = worker.block.n_warps;
     const size_t granules = (launch.shared_bytes + GRANULE - 1) / GRANULE;
-    // Times only grow, so that marks of earlier blocks are ordered before everything; until they no longer fit.
-    const bool is_late = shadow.time > (1u << 25);
-    if (shadow.n_warps != n_warps || shadow.writes.size() < granules || is_late) {
-        const size_t kept = shadow.writes.size() < granules ? granules : shadow.writes.size();
-        shadow.writes.assign(kept, WriteMark{});
-        shadow.reads.assign(kept * n_warps, ReadMark{});
-        shadow.n_warps = n_warps;
+    // Times only grow, so that marks of earlier blocks, of whatever granule and warp, are ordered before everything;
+    // until they no longer fit.
+    if (shadow.time > LATE) {
+        std::fill(shadow.writes.begin(), shadow.writes.end(), WriteMark{});
+        std::fill(shadow.reads.begin(), shadow.reads.end(), ReadMark{});
         shadow.time = 0;
     }
+    if (shadow.writes.size() < granules) shadow.writes.resize(granules);
+    if (shadow.reads.size() < granules * n_warps) shadow.reads.resize(granules * n_warps);
+    shadow.n_warps = n_warps;
     shadow.state.assign(launch.shared_bytes, static_cast<u8>(ByteState::unwritten));
 }
 

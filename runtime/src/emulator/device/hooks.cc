@@ -10,7 +10,7 @@ static inline void hook(const void* at, u32 bytes, Access access, u64 site) {
     const u64 address = reinterpret_cast<u64>(at);
     if (address - thread.stack_low < STACK_BYTES) return;
     check(thread, address, bytes, access, site);
-    if (thread.block->launch->counters != nullptr) count_access(thread, address, bytes, site, 1);
+    if (thread.block->launch->counters != nullptr) count_access(thread, address, bytes, site);
 }
 
 // Room that a function must find on its fiber's stack: for itself and what it calls.

@@ -139,7 +139,6 @@ MatrixFloats kernwright_mma(MatrixFloats d, u64 a_low, u64 a_high, u64 b, i32 fo
     const u64 site = KERNWRIGHT_SITE;
     if (arrive(thread, Operation::mma, site, &own)) {
         multiply(thread.warp->first, form);
-        count_products(thread, site);
         release(*thread.warp, thread);
     }
     memcpy(d.of, own.d, sizeof own.d);
@@ -156,7 +155,7 @@ MatrixWords kernwright_ldmatrix(const void* row, i32 matrices, i32 transposed) {
         const Launch& launch = *thread.block->launch;
         const u64 address = reinterpret_cast<u64>(row);
         if (launch.checks) check_row(thread, address, site);
-        if (launch.counters != nullptr) count_access(thread, address, 16, site, 1);
+        if (launch.counters != nullptr) count_access(thread, address, 16, site);
     }
     if (arrive(thread, Operation::ldmatrix, site, &own)) {
         distribute(thread.warp->first, static_cast<u32>(matrices), transposed != 0);

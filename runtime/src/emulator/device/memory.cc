@@ -17,7 +17,7 @@ static inline void touch(const void* at, u32 bytes, Access access, u64 site) {
     const u64 address = reinterpret_cast<u64>(at);
     if (address - thread.stack_low < STACK_BYTES) return;
     if (launch.checks) check(thread, address, bytes, access, site);
-    if (launch.counters != nullptr) count_access(thread, address, bytes, site, 1);
+    if (launch.counters != nullptr) count_access(thread, address, bytes, site);
 }
 
 template <typename T>
@@ -118,8 +118,8 @@ void kernwright_cp_async(void* to, const void* from, i32 real) {
     const Copy copy{static_cast<u8*>(to), real ? static_cast<const u8*>(from) : nullptr, thread.groups};
     if (launch.checks) begin_copy(thread, copy.to, copy.from, site);
     if (launch.counters != nullptr) {
-        count_access(thread, reinterpret_cast<u64>(to), 16, site, 1);
-        if (real) count_access(thread, reinterpret_cast<u64>(from), 16, site, 1);
+        count_access(thread, reinterpret_cast<u64>(to), 16, site);
+        if (real) count_access(thread, reinterpret_cast<u64>(from), 16, site);
     }
     thread.copies.push_back(copy);
 }

@@ -118,7 +118,26 @@ struct Allocation {
     u64 constant;  // not to be written
 };
 
-struct Counters;
+// What is counted; known to counters.rs.
+enum class Counted : u32 { shared, global, products, barriers };
+
+// The counts of one place: how often a warp was there, what that took (wavefronts, sectors), and the least it can take.
+struct CounterRow {
+    u64 site;
+    u32 what;  // Counted
+    u32 unused;
+    u64 requests;
+    u64 units;
+    u64 least;
+};
+
+// Room for the rows of a launch.
+struct Counters {
+    CounterRow* rows;
+    u64 capacity;
+    u64 n_rows;
+};
+
 struct Worker;
 
 struct Launch {
@@ -233,6 +252,31 @@ struct Shadow {
     u32 time = 0;  // everything up to here belongs to earlier blocks
 };
 
+// What one instruction of a warp touched.
+struct AccessGroup {
+    u32 lanes;
+    u32 bytes;
+    u64 address[WARP];
+};
+
+struct SiteGroups {
+    u64 site = 0;
+    u32 next[WARP] = {};  // how often each lane was here
+    std::vector<AccessGroup> groups;
+};
+
+// A warp's accesses since it last met.
+struct Gathered {
+    std::vector<SiteGroups> sites;
+    u32 n_sites = 0;
+    u32 n_groups = 0;
+};
+
+struct Tally {
+    Gathered warps[MOST_WARPS];
+    std::vector<CounterRow> rows;
+};
+
 struct Worker {
     Worker();
     ~Worker();
@@ -251,6 +295,7 @@ struct Worker {
     Block block;
     std::vector<u8> shared_room;
     Shadow shadow;
+    Tally tally;
     Report* report;
 };
 
@@ -279,8 +324,10 @@ void reset_shadow(Worker& worker, const Launch& launch);
 bool is_shared(const Thread& thread, u64 address);
 
 // counters.cc
-void count_access(Thread& thread, u64 address, u32 bytes, u64 site, u32 lanes_together);
-void count_products(Thread& thread, u64 site);
+void count_access(Thread& thread, u64 address, u32 bytes, u64 site);
+void count_meeting(Thread& thread, Operation operation, u64 site);
+void count_block(Worker& worker);
+void hand_over(Worker& worker, Counters& counters);
 
 }  // namespace kernwright
 

@@ -142,7 +142,8 @@ static void begin_block(Worker& worker, const Launch& launch, u64 number) {
         warp.first = &worker.threads[w * WARP];
         warp.threads = block.n_threads - w * WARP < WARP ? block.n_threads - w * WARP : WARP;
         warp.arrived = 0;
-        for (u32 i = 0; i < block.n_warps; ++i) warp.clock[i] = worker.shadow.time;
+        // Of absent warps too: an earlier block may have had them, and left its marks.
+        for (u32& time : warp.clock) time = worker.shadow.time;
         ++warp.clock[w];
     }
 }
@@ -153,6 +154,7 @@ static bool run_block(Worker& worker, const Launch& launch, u64 number) {
     run_next(&worker.home, worker);
     if (!worker.has_failed && worker.block.n_returned < worker.block.n_threads) report_stuck(worker);
     current = nullptr;
+    if (launch.counters != nullptr) count_block(worker);
     for (u32 w = 0; w < worker.block.n_warps; ++w) {
         const u32 time = worker.block.warps[w].clock[w];
         if (time > worker.shadow.time) worker.shadow.time = time;
@@ -198,17 +200,17 @@ static void work(Worker& worker, const Launch& launch, Progress& progress) {
     if (worker.shared_room.size() < launch.shared_bytes + 2048) worker.shared_room.resize(launch.shared_bytes + 2048);
     const u64 room = reinterpret_cast<u64>(worker.shared_room.data());
     worker.block.shared = reinterpret_cast<u8*>((room + 1023) & ~u64{1023});
-    for (;;) {
-        const u64 number = progress.next.fetch_add(1);
-        if (number >= progress.limit.load()) return;
-        if (run_block(worker, launch, number)) continue;
-        const std::lock_guard<std::mutex> guard(progress.lock);
-        if (number < progress.limit.load()) {
-            progress.limit.store(number);
-            memcpy(progress.report, report.get(), sizeof(Report));
-        }
-        return;
+    u64 number = progress.next.fetch_add(1);
+    bool is_sound = true;
+    while (is_sound && number < progress.limit.load()) {
+        is_sound = run_block(worker, launch, number);
+        if (is_sound) number = progress.next.fetch_add(1);
     }
+    const std::lock_guard<std::mutex> guard(progress.lock);
+    if (launch.counters != nullptr) hand_over(worker, *launch.counters);
+    if (is_sound || number >= progress.limit.load()) return;
+    progress.limit.store(number);
+    memcpy(progress.report, report.get(), sizeof(Report));
 }
 
 }  // namespace kernwright

@@ -36,6 +36,7 @@ bool arrive(Thread& thread, Operation operation, u64 site, void* operands) {
     }
     if (++warp.arrived == warp.threads) {
         warp.arrived = 0;
+        if (thread.block->launch->counters != nullptr) count_meeting(thread, operation, site);
         return true;
     }
     wait(thread);
