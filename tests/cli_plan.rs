@@ -61,7 +61,14 @@ fn plan_shows_every_preset_with_its_layers_folded() {
 #[test]
 fn lines_of_plan_and_doctor_fit_100_columns() {
     for preset in presets::ALL {
-        for arguments in [&[][..], &["--all"], &["--batch", "64"], &["--precision", "fp32"]] {
+        for arguments in [
+            &[][..],
+            &["--all"],
+            &["--batch", "64"],
+            &["--precision", "fp32"],
+            &["--attention", "split", "--all"],
+            &["--nondeterministic"],
+        ] {
             let arguments = [&["plan", "--preset", preset.name], arguments].concat();
             for line in done(&arguments).lines() {
                 assert!(line.chars().count() <= 100, "{arguments:?}: {line}");
@@ -134,8 +141,36 @@ fn plan_follows_its_flags() {
     assert!(seconds(&["--batch", "2"]) < seconds(&["--batch", "9"]), "fewer sequences");
     assert!(seconds(&["--precision", "fp32"]) > seconds(&[]), "wider operands, no tensor cores");
     assert!(seconds(&["--without", "residual_in_linear"]) > seconds(&[]), "a pass left out");
+    assert!(seconds(&["--attention", "split"]) > seconds(&["--attention", "fused"]), "scores in memory");
     let dump = done(&["plan", "--dump"]);
     assert!(dump.contains("x=layers.0.attention_norm:bf16[2048x128]"), "{dump}");
+}
+
+#[test]
+fn plan_shows_how_attention_is_computed() {
+    let of = |arguments: &[&str]| {
+        let arguments = [&["plan", "--preset", "seed-102m"], arguments].concat();
+        let plan = json(&[&arguments[..], &["--json"]].concat());
+        let scratch = |slot: &str| {
+            let steps = plan["steps"].as_array().expect("steps is a list");
+            let slots = steps.iter().filter_map(|step| step["writes"].as_array()).flatten();
+            slots.filter(|write| write["slot"] == slot).count()
+        };
+        let heading = done(&arguments).lines().next().unwrap_or_default().to_owned();
+        let path = plan["attention"].as_str().unwrap_or_default().to_owned();
+        assert!(heading.contains(&format!("{path} attention")), "{heading}");
+        let slots = ["scores", "probabilities", "delta", "d_q_sum"].map(scratch);
+        (path, plan["deterministic"] == true, slots)
+    };
+    let layers = presets::find("seed-102m").expect("a preset").shape().layers;
+    let (all, both) = (layers, 2 * layers);
+    assert_eq!(of(&[]), ("fused".to_owned(), true, [0, 0, all, 0]));
+    assert_eq!(of(&["--nondeterministic"]), ("fused".to_owned(), false, [0, 0, all, all]));
+    assert_eq!(of(&["--attention", "split"]), ("split".to_owned(), true, [both, both, 0, 0]));
+    assert_eq!(of(&["--precision", "fp32"]), ("split".to_owned(), true, [both, 0, 0, 0]));
+    let (code, _, error) = run(&["plan", "--attention", "lost"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("fused, split"), "{error}");
 }
 
 #[test]

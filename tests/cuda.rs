@@ -8,6 +8,7 @@ use kernwright_compile::{Report, Resources, Source, compile_all, testing};
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::kernels::of_plan;
 use kernwright_plan::launch::Lowered;
+use kernwright_plan::options::AttentionPath;
 use kernwright_plan::passes::{SWITCHES, forward::Head};
 use kernwright_plan::plan::Plan;
 use kernwright_plan::shape::{Shape, presets};
@@ -160,7 +161,7 @@ fn the_102m_set_compiles_cold_for_one_gpu_in_20_seconds() {
     }
 }
 
-/// Options of every kind: each switch, without clipping, another chunk, each precision.
+/// Options of every kind: each switch, without clipping, another chunk, each precision with each way of attention.
 fn options() -> Vec<Options> {
     let plain = Options::default();
     let mut all = vec![plain.clone(), Options { clip: None, ..plain.clone() }];
@@ -169,7 +170,11 @@ fn options() -> Vec<Options> {
         SWITCHES.iter().map(|(name, _)| Options { without: vec![(*name).to_owned()], ..plain.clone() }),
     );
     let precisions = dtype::ALL.iter().filter(|row| row.is_precision);
-    all.extend(precisions.map(|row| Options { precision: Some(row.dtype), ..plain.clone() }));
+    for plain in precisions.map(|row| Options { precision: Some(row.dtype), ..plain.clone() }) {
+        all.push(Options { attention: AttentionPath::Split, ..plain.clone() });
+        all.push(Options { deterministic: false, ..plain.clone() });
+        all.push(plain);
+    }
     all
 }
 

@@ -15,7 +15,11 @@ use clap::builder::PossibleValuesParser;
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::dtype::{self, Dtype};
 use kernwright_plan::gpu::Gpu;
+use kernwright_plan::ops::Op;
+use kernwright_plan::ops::attention::{Attention, Form};
+use kernwright_plan::options::AttentionPath;
 use kernwright_plan::passes::SWITCHES;
+use kernwright_plan::plan::{Plan, Step};
 use kernwright_plan::{Options, train_step};
 use listing::{Detail, Listing};
 use rows::{Memory, StepRow, Totals};
@@ -49,6 +53,12 @@ pub(super) struct Arguments {
     /// Element type of matrix operands; by default that of the shape
     #[arg(long, value_name = "TYPE", value_parser = precisions())]
     precision: Option<String>,
+    /// How attention is computed on the GPU
+    #[arg(long, value_name = "PATH", value_enum, default_value_t = Path::Fused)]
+    attention: Path,
+    /// Let faster kernels add in any order: the same step may then differ in its last bits from run to run
+    #[arg(long)]
+    nondeterministic: bool,
     /// Leave a pass out of the plan; may be given several times
     #[arg(long, value_name = "PASS", value_parser = switches())]
     without: Vec<String>,
@@ -66,6 +76,24 @@ pub(super) struct Arguments {
     json: bool,
 }
 
+/// Values of `--attention`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Path {
+    /// In one kernel that never writes the scores; with fp32 operands split
+    Fused,
+    /// A product, a softmax and a product, with the scores in memory
+    Split,
+}
+
+impl From<Path> for AttentionPath {
+    fn from(path: Path) -> Self {
+        match path {
+            Path::Fused => Self::Fused,
+            Path::Split => Self::Split,
+        }
+    }
+}
+
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Document<'a> {
@@ -76,6 +104,8 @@ struct Document<'a> {
     length: usize,
     tokens: usize,
     precision: &'static str,
+    attention: &'static str,
+    deterministic: bool,
     arch: &'a str,
     card: &'a str,
     card_memory: u64,
@@ -109,7 +139,13 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     };
     let gpu = arguments.gpu.clone().unwrap_or_else(|| Gpu::of(default_target(&shape.targets)));
     let precision = arguments.precision.as_deref().and_then(Dtype::precision);
-    let options = Options { precision, without: arguments.without.clone(), ..Options::default() };
+    let options = Options {
+        precision,
+        without: arguments.without.clone(),
+        attention: arguments.attention.into(),
+        deterministic: !arguments.nondeterministic,
+        ..Options::default()
+    };
     let plan = train_step(shape, &options, batch, length);
     if arguments.dump {
         line(plan.dump().trim_end())?;
@@ -117,6 +153,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     }
 
     let precision = precision.unwrap_or(shape.precision);
+    let attention = path(&plan);
     let steps = rows::steps(&plan, &gpu, precision);
     let (totals, memory) = (rows::totals(&steps, n_tokens), rows::memory(&plan));
     if arguments.json {
@@ -129,6 +166,8 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
             length,
             tokens: n_tokens,
             precision: precision.name(),
+            attention,
+            deterministic: options.deterministic,
             arch: &gpu.arch.name,
             card: &gpu.card.name,
             card_memory: gpu.card.memory,
@@ -141,7 +180,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     }
 
     line(&format!(
-        "{}: {} parameters, {batch} x {length} tokens, {}, on {} ({})\n",
+        "{}: {} parameters, {batch} x {length} tokens, {}, {attention} attention, on {} ({})\n",
         named.name,
         units::grouped(shape.n_parameters()),
         precision.name(),
@@ -153,6 +192,13 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     line(&listing.table(detail, arguments.all).join("\n"))?;
     line(&listing.summary().join("\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How the plan computes attention, whatever was asked for.
+fn path(plan: &Plan) -> &'static str {
+    let is_split =
+        |step: &Step| matches!(&step.op, Op::Attention(Attention { form: Form::Split { .. }, .. }));
+    if plan.steps.iter().any(is_split) { "split" } else { "fused" }
 }
 
 fn default_target(targets: &[Arch]) -> &Arch {

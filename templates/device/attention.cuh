@@ -1,7 +1,8 @@
 <% include "device/mma.cuh" %>
 <% include "device/math.cuh" %>
+<% include "device/mask.cuh" %>
 <% include "device/warp.cuh" %>
-// What the kernels of attention share: tiles in shared memory, their copies and fragments, the mask, the softcap.
+// What the kernels of attention share: tiles in shared memory, their copies and fragments, the softcap.
 //
 // A tile is rows of COLUMNS elements of a 2-byte type, a multiple of 16, without gaps. Its 16-byte words lie swizzled: word w
 // of row r at w ^ (r / S % (8 / S)) with S the rows that 8 banks of 16 bytes take to repeat. So 8 neighbouring rows of one
@@ -90,32 +91,6 @@ __device__ __forceinline__ void a_of_d(u32 (&a)[4], const float (&left)[4], cons
     a[2] = pack<T>(right[0], right[1]);
     a[3] = pack<T>(right[2], right[3]);
 }
-
-// Which keys a query sees: those of its sequence, with CAUSAL none behind it, and with WINDOW > 0 only those nearer than
-// that.
-template <bool CAUSAL, i32 WINDOW>
-struct Mask {
-    static constexpr bool WINDOWED = WINDOW > 0;
-    i32 length;
-
-    // The first key that a query sees, and the one behind the last; `query` may lie behind the sequence.
-    __device__ __forceinline__ i32 first_key(i32 query) const {
-        return WINDOWED && query >= WINDOW ? query - WINDOW + 1 : 0;
-    }
-    __device__ __forceinline__ i32 end_key(i32 query) const {
-        if constexpr (CAUSAL) return query < length ? query + 1 : length;
-        return WINDOWED && query < length - WINDOW ? query + WINDOW : length;
-    }
-
-    // The first query that sees a key, and the one behind the last.
-    __device__ __forceinline__ i32 first_query(i32 key) const {
-        if constexpr (CAUSAL) return key;
-        return WINDOWED && key >= WINDOW ? key - WINDOW + 1 : 0;
-    }
-    __device__ __forceinline__ i32 end_query(i32 key) const {
-        return WINDOWED && key < length - WINDOW ? key + WINDOW : length;
-    }
-};
 
 // tanh(x) within 1.2e-7, absolute: two instructions of the special functions' unit.
 __device__ __forceinline__ float cap_tangent(float x) {

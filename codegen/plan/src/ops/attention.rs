@@ -12,6 +12,7 @@ mod split;
 use super::Operation;
 use crate::arch::Arch;
 use crate::cost::Cost;
+use crate::dtype::Dtype;
 use crate::launch::Lowered;
 use crate::plan::{Io, Step};
 use crate::tape::{Tape, read};
@@ -22,7 +23,6 @@ use super::softcap::softcap;
 use crate::{
     buffer::Role,
     case::{Case, Fill, copy, finish, input},
-    dtype::Dtype,
     float::Float,
     plan::{Phase, Plan},
     reference::{Inputs, Outputs},
@@ -106,11 +106,27 @@ impl Attention {
         (query + 1).saturating_sub(window)..end
     }
 
-    /// Operations of one product over all score pairs that the mask leaves.
-    fn product_flops(&self, io: &Io) -> f64 {
+    /// Pairs of query and key of all heads, if a sequence has that many.
+    fn pairs(&self, io: &Io, of_sequence: usize) -> f64 {
         let sequences = (io.rows("q") / self.length.max(1)) as f64;
-        let pairs: usize = (0..self.length).map(|query| self.seen(query).len()).sum();
-        2.0 * sequences * self.heads as f64 * pairs as f64 * self.head_dim as f64
+        sequences * self.heads as f64 * of_sequence as f64
+    }
+
+    /// Pairs that the mask leaves.
+    fn seen_pairs(&self, io: &Io) -> f64 {
+        self.pairs(io, (0..self.length).map(|query| self.seen(query).len()).sum())
+    }
+
+    /// Cost of `products` products over pairs, and of `work` operations for each pair seen. Where scores are in memory,
+    /// products are over all pairs, and each pair moves `moved` bytes.
+    fn cost_of(&self, io: &Io, (products, work): (f64, f64), moved: Option<usize>) -> Cost {
+        let (seen, all) = (self.seen_pairs(io), self.pairs(io, self.length * self.length));
+        let multiplied = if moved.is_some() { all } else { seen };
+        Cost {
+            tensor_flops: products * 2.0 * multiplied * self.head_dim as f64,
+            vector_flops: work * seen,
+            bytes: io.bytes() + all * moved.unwrap_or(0) as f64,
+        }
     }
 
     /// The score of a product of query and key, and its derivative by the scaled product.
@@ -143,9 +159,12 @@ impl Operation for Attention {
     const NARROW: &'static [&'static str] = &["q", "k", "v"];
 
     fn cost(&self, io: &Io) -> Cost {
-        let product = self.product_flops(io);
-        let softmax = product / self.head_dim as f64 * 2.0;
-        Cost { tensor_flops: 2.0 * product, vector_flops: softmax, bytes: io.bytes() }
+        // Scores and probabilities are written and read once each.
+        let moved = match self.form {
+            Form::Fused => None,
+            Form::Split { .. } => Some(2 * (Dtype::Fp32.bytes() + io.dtype("q").bytes())),
+        };
+        self.cost_of(io, (2.0, 4.0), moved)
     }
 
     fn backward(&self, step: &Step, _index: usize, tape: &mut Tape) {
@@ -241,7 +260,7 @@ impl Operation for Attention {
             one(2, op(2, 2, 16, 1, true), 1.0),
             one(1, op(6, 3, 40, 13, true), 3.0),
             one(1, op(2, 1, 8, 131, true), 1.0),
-            one(2, near(3, op(4, 2, 8, 11, true)), 1.5),
+            one(3, near(3, op(4, 2, 8, 11, true)), 1.5),
             one(1, near(1, op(2, 1, 16, 5, true)), 1.0),
             one(1, near(4, op(2, 2, 8, 9, false)), 1.0),
             one(1, near(33, op(2, 1, 8, 131, true)), 1.0),
@@ -256,9 +275,12 @@ impl Operation for AttentionBackward {
     const NARROW: &'static [&'static str] = &["q", "k", "v", "out", "d_out"];
 
     fn cost(&self, io: &Io) -> Cost {
-        let product = self.attention.product_flops(io);
-        let softmax = product / self.attention.head_dim as f64 * 4.0;
-        Cost { tensor_flops: 5.0 * product, vector_flops: softmax, bytes: io.bytes() }
+        // Scores, probabilities and the gradients of both are written and read once, those of scores read twice.
+        let moved = match self.form {
+            BackwardForm::Free | BackwardForm::Ordered => None,
+            BackwardForm::Split { .. } => Some(4 * Dtype::Fp32.bytes() + 5 * io.dtype("q").bytes()),
+        };
+        self.attention.cost_of(io, (5.0, 8.0), moved)
     }
 
     fn lower(&self, io: &Io, arch: &Arch) -> Lowered {

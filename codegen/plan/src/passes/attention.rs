@@ -100,7 +100,13 @@ fn add(plan: &mut Plan, step: &mut Step, scratch: Vec<(&'static str, Vec<usize>,
     // The first thing that the step writes names its scratch.
     let Some(first) = step.writes.first().map(|write| plan.buffer(write.buffer).name.clone()) else { return };
     for (slot, shape, dtype) in scratch {
-        let buffer = plan.add(format!("{first}.{slot}"), shape, dtype, Role::Scratch);
+        let name = format!("{first}.{slot}");
+        let buffer = match plan.find(&name) {
+            Some(earlier) => earlier,
+            None => plan.add(name, Vec::new(), dtype, Role::Scratch),
+        };
+        plan.buffers[buffer.0].shape = shape;
+        plan.buffers[buffer.0].dtype = dtype;
         step.writes.push(write(slot, buffer));
     }
 }
