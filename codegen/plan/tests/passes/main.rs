@@ -9,6 +9,7 @@ use kernwright_plan::shape::Shape;
 use kernwright_plan::{Options, train_step};
 use small::{Batch, Loaded};
 
+mod attention;
 mod meaning;
 mod precision;
 #[path = "../small/mod.rs"]
