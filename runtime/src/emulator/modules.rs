@@ -7,11 +7,12 @@
 
 use super::EmulatorError;
 use kernwright_compile::{Hash, HostCompiler};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 macro_rules! device {
     ($($name:literal,)*) => {
@@ -53,6 +54,8 @@ const KERNEL_FLAGS: &[&str] = &[
     // A fiber's stack is 256 KiB.
     "-Werror=frame-larger-than=131072",
     "-nostdlib",
+    // A name that the emulator lacks is then an error of the compiler, not of the loader.
+    "-Wl,-z,defs",
 ];
 const CHECKED: &[&str] = &["-fsanitize=thread"];
 const FAST: &[&str] = &["-O1", "-g1"];
@@ -61,6 +64,7 @@ const DEBUGGED: &[&str] = &["-O0", "-g"];
 const MAGIC: &[u8; 8] = b"kwemul01";
 const TAIL_BYTES: usize = 16 + MAGIC.len();
 const TEMPORARY: &str = ".writing-";
+const STALE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Compiles for the emulator, into one folder.
 pub(super) struct Builder {
@@ -112,10 +116,13 @@ impl Builder {
         kernel_flags.extend(if checks { CHECKED } else { &[] });
         kernel_flags.extend(if debug { DEBUGGED } else { FAST });
         let builder = Builder { compiler, folder, library, kernel_flags };
+        // The first of several that start at once compiles; the others wait for it, and find it done.
+        let lock = builder.folder.join("lock");
+        let held = File::create(&lock).and_then(|held| held.lock().map(|()| held));
+        let _held = held.map_err(|source| file(&lock, "locked", source))?;
+        remove_stale(&builder.folder);
         if !is_whole(&builder.library) {
             let mut command = builder.command(LIBRARY_FLAGS);
-            // Modules find the loaded library by this name.
-            command.arg(format!("-Wl,-soname,{}", name_of(&builder.library)));
             builder.compile("the emulator", command.arg(&main), &[], &builder.library)?;
         }
         Ok(builder)
@@ -127,7 +134,9 @@ impl Builder {
         if kernel.is_empty() || !kernel.chars().all(is_word) {
             return Err(EmulatorError::Name { name: kernel.to_owned() });
         }
-        let mut hash = Hash::new().field(kernel).field(text);
+        // A module names the library it belongs to, and its own text, by their whole paths: of two copies of the library
+        // in one process it must find its own. A folder that was moved is compiled anew.
+        let mut hash = Hash::new().field(&self.library.to_string_lossy()).field(kernel).field(text);
         for flag in &self.kernel_flags {
             hash = hash.field(flag);
         }
@@ -149,7 +158,8 @@ impl Builder {
 
     fn command(&self, flags: &[&str]) -> Command {
         let mut command = self.compiler.command();
-        command.args(FLAGS).args(flags);
+        // Refusals in one language.
+        command.env("LC_ALL", "C").args(FLAGS).args(flags);
         command
     }
 
@@ -183,13 +193,21 @@ fn file(path: &Path, what: &'static str, source: io::Error) -> EmulatorError {
     EmulatorError::File { path: path.to_owned(), what, source }
 }
 
-fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
 fn temporary(folder: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     folder.join(format!("{TEMPORARY}{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// Removes what a crash left behind a day ago or earlier.
+fn remove_stale(folder: &Path) {
+    let now = SystemTime::now();
+    for entry in folder.read_dir().into_iter().flatten().flatten() {
+        let modified = entry.metadata().and_then(|data| data.modified());
+        let age = modified.ok().and_then(|time| now.duration_since(time).ok());
+        if entry.file_name().to_string_lossy().starts_with(TEMPORARY) && age.is_some_and(|age| age > STALE) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Writes a small file whole, unless it is there already.

@@ -35,9 +35,10 @@ static const Allocation* find(Thread& thread, u64 address) {
     return &found;
 }
 
-bool is_shared(const Thread& thread, u64 address) {
+// Shared memory, or just past its end: what is wrong there is the index, not the kind of memory.
+static bool is_meant_as_shared(const Thread& thread, u64 address) {
     const Block& block = *thread.block;
-    return address - reinterpret_cast<u64>(block.shared) < block.shared_bytes;
+    return address - reinterpret_cast<u64>(block.shared) < block.shared_bytes + 1024;
 }
 
 static Report& report_access(Thread& thread, Fault fault, u64 address, u32 bytes, Access access) {
@@ -63,20 +64,32 @@ static Report& report_access(Thread& thread, Fault fault, u64 address, u32 bytes
     fail(thread);
 }
 
+[[noreturn]] static void refuse_copy(Thread& thread, u64 address, u32 bytes, Access access, u64 at) {
+    // Whose copy it is stands in the mark of its granule.
+    const Block& block = *thread.block;
+    const WriteMark& mark = thread.worker->shadow.writes[(at - reinterpret_cast<u64>(block.shared)) / GRANULE];
+    Report& report = report_access(thread, Fault::in_flight, address, bytes, access);
+    report.other_thread = thread.worker->threads[mark.thread].index;
+    report.other_site = block.launch->module_base + mark.site;
+    fail(thread);
+}
+
+// Nothing may be written where a copy is under way: which of the two comes last is not known.
+static void check_no_copy(Thread& thread, const u8* state, u64 address, u32 bytes) {
+    for (u32 i = 0; i < bytes; ++i) {
+        if (state[i] == static_cast<u8>(ByteState::in_flight)) {
+            refuse_copy(thread, address, bytes, Access::write, address + i);
+        }
+    }
+}
+
 static void check_written(Thread& thread, const u8* written, u64 address, u32 bytes, Access access) {
     for (u32 i = 0; i < bytes; ++i) {
         if (written[i] == static_cast<u8>(ByteState::written)) continue;
-        if (written[i] != static_cast<u8>(ByteState::in_flight)) {
-            refuse(thread, Fault::unwritten, address, bytes, access, i);
+        if (written[i] == static_cast<u8>(ByteState::in_flight)) {
+            refuse_copy(thread, address, bytes, access, address + i);
         }
-        // Whose copy it is stands in the mark of its granule.
-        const Block& block = *thread.block;
-        const u64 offset = address + i - reinterpret_cast<u64>(block.shared);
-        const WriteMark& mark = thread.worker->shadow.writes[offset / GRANULE];
-        Report& report = report_access(thread, Fault::in_flight, address, bytes, access);
-        report.other_thread = thread.worker->threads[mark.thread].index;
-        report.other_site = block.launch->module_base + mark.site;
-        fail(thread);
+        refuse(thread, Fault::unwritten, address, bytes, access, i);
     }
 }
 
@@ -145,7 +158,11 @@ void check(Thread& thread, u64 address, u32 bytes, Access access, u64 site) {
         if (bytes > block.shared_bytes - offset) refuse(thread, Fault::outside, address, bytes, access);
         if (address % width != 0 && bytes <= 16) refuse(thread, Fault::misaligned, address, bytes, access);
         u8* const state = &thread.worker->shadow.state[offset];
-        if (access != Access::write && !all_written(state, bytes)) check_written(thread, state, address, bytes, access);
+        if (access == Access::write) {
+            check_no_copy(thread, state, address, bytes);
+        } else if (!all_written(state, bytes)) {
+            check_written(thread, state, address, bytes, access);
+        }
         check_races(thread, offset, bytes, address, access, site);
         if (access == Access::write) memset(state, static_cast<int>(ByteState::written), bytes);
         return;
@@ -169,14 +186,14 @@ void check(Thread& thread, u64 address, u32 bytes, Access access, u64 site) {
 
 // A row for ldmatrix.
 void check_row(Thread& thread, u64 address, u64 site) {
-    if (!is_shared(thread, address)) refuse(thread, Fault::not_shared, address, 16, Access::read);
+    if (!is_meant_as_shared(thread, address)) refuse(thread, Fault::not_shared, address, 16, Access::read);
     check(thread, address, 16, Access::read, site);
 }
 
 // A copy to shared memory was issued: until it is delivered its bytes are nobody's to touch.
 void begin_copy(Thread& thread, u8* to, const u8* from, u64 site) {
     const u64 address = reinterpret_cast<u64>(to);
-    if (!is_shared(thread, address)) refuse(thread, Fault::not_shared, address, 16, Access::write);
+    if (!is_meant_as_shared(thread, address)) refuse(thread, Fault::not_shared, address, 16, Access::write);
     check(thread, address, 16, Access::write, site);
     memset(&thread.worker->shadow.state[to - thread.block->shared], static_cast<int>(ByteState::in_flight), 16);
     if (from != nullptr) check(thread, reinterpret_cast<u64>(from), 16, Access::read, site);
@@ -184,6 +201,7 @@ void begin_copy(Thread& thread, u8* to, const u8* from, u64 site) {
 
 // It was waited for: the bytes are written, now, by the thread that waited.
 void finish_copy(Thread& thread, u8* to, u64 site) {
+    memset(&thread.worker->shadow.state[to - thread.block->shared], static_cast<int>(ByteState::unwritten), 16);
     check(thread, reinterpret_cast<u64>(to), 16, Access::write, site);
 }
 

@@ -6,6 +6,7 @@
 namespace kernwright {
 
 static inline void hook(const void* at, u32 bytes, Access access, u64 site) {
+    if (bytes == 0) return;
     Thread& thread = *current;
     const u64 address = reinterpret_cast<u64>(at);
     if (address - thread.stack_low < STACK_BYTES) return;
@@ -44,6 +45,24 @@ void __tsan_read_range(void* at, unsigned long bytes) {
 
 void __tsan_write_range(void* at, unsigned long bytes) {
     hook(at, static_cast<u32>(bytes), Access::write, KERNWRIGHT_SITE);
+}
+
+// Some compilers turn copies of whole objects into these.
+void* __tsan_memcpy(void* to, const void* from, unsigned long bytes) {
+    hook(from, static_cast<u32>(bytes), Access::read, KERNWRIGHT_SITE);
+    hook(to, static_cast<u32>(bytes), Access::write, KERNWRIGHT_SITE);
+    return memcpy(to, from, bytes);
+}
+
+void* __tsan_memmove(void* to, const void* from, unsigned long bytes) {
+    hook(from, static_cast<u32>(bytes), Access::read, KERNWRIGHT_SITE);
+    hook(to, static_cast<u32>(bytes), Access::write, KERNWRIGHT_SITE);
+    return memmove(to, from, bytes);
+}
+
+void* __tsan_memset(void* to, int value, unsigned long bytes) {
+    hook(to, static_cast<u32>(bytes), Access::write, KERNWRIGHT_SITE);
+    return memset(to, value, bytes);
 }
 
 void __tsan_init() {}

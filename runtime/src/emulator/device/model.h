@@ -321,7 +321,6 @@ void begin_copy(Thread& thread, u8* to, const u8* from, u64 site);
 void finish_copy(Thread& thread, u8* to, u64 site);
 void check_row(Thread& thread, u64 address, u64 site);
 void reset_shadow(Worker& worker, const Launch& launch);
-bool is_shared(const Thread& thread, u64 address);
 
 // counters.cc
 void count_access(Thread& thread, u64 address, u32 bytes, u64 site);
