@@ -20,12 +20,22 @@ struct Tile {
     static constexpr i32 SWIZZLED = WORDS % 8 == 0 ? 8 : WORDS % 4 == 0 ? 4 : 2;
     static constexpr i32 TOGETHER = 8 / SWIZZLED;
 
-    T* base;
+    // The block's shared memory, and the tile's first element there, at a multiple of 128 bytes.
+    T* room;
+    i32 begin;
 
     // Where word `word` of row `row` lies.
     __device__ __forceinline__ T* at(i32 row, i32 word) const {
         const i32 swizzle = (row / TOGETHER) & (SWIZZLED - 1);
-        return base + row * COLUMNS + (word ^ swizzle) * 8;
+        return room + begin + row * COLUMNS + (word ^ swizzle) * 8;
+    }
+
+    // The same of row `row + lane_row` and word `word + lane_word`, for a row that is a multiple of 8, an even word and a
+    // lane_word of 0 or 1. One register holds what depends on the lane; the rest are constants.
+    __device__ __forceinline__ T* at(i32 row, i32 word, i32 lane_row, i32 lane_word) const {
+        const i32 swizzle = (lane_row / TOGETHER) & (SWIZZLED - 1);
+        const i32 lane = begin + lane_row * COLUMNS + (lane_word ^ swizzle) * 8;
+        return room + (lane ^ (word & (SWIZZLED - 1)) * 8) + (row * COLUMNS + word / SWIZZLED * SWIZZLED * 8);
     }
 };
 
@@ -40,28 +50,31 @@ __device__ __forceinline__ void copy_tile(Tile<T, COLUMNS> to, const T* from, i3
     const i32 word = static_cast<i32>(threadIdx.x) % WORDS;
     const i32 own = static_cast<i32>(threadIdx.x) / WORDS;
     if (THREADS % WORDS != 0 && own >= AT_ONCE) return;
+    const T* source = from + static_cast<i64>(first + own) * stride + word * 8;
+    const i64 step = static_cast<i64>(AT_ONCE) * stride;
 #pragma unroll
     for (i32 begin = 0; begin < ROWS; begin += AT_ONCE) {
         const i32 row = begin + own;
         if (ROWS % AT_ONCE != 0 && row >= ROWS) break;
         const bool real = first + row < end && (HEAD_DIM == COLUMNS || word * 8 < HEAD_DIM);
-        cp_async_16_or_zero(to.at(row, word), from + static_cast<i64>(first + row) * stride + word * 8, real);
+        cp_async_16_or_zero(to.at(row, word), source, real);
+        source += step;
     }
 }
 
-// Fragments, of 16 x 16 elements from row `row` and word `word` on.
+// Fragments, of 16 x 16 elements from row `row` (a multiple of 8) and word `word` (even) on.
 
 // Operand a of rows that lie in rows of the tile.
 template <typename T, i32 COLUMNS>
 __device__ __forceinline__ void load_a(u32 (&a)[4], Tile<T, COLUMNS> tile, i32 row, i32 word) {
-    ldmatrix_x4(a, tile.at(row + (lane_index() & 15), word + lane_index() / 16));
+    ldmatrix_x4(a, tile.at(row, word, lane_index() & 15, lane_index() / 16));
 }
 
 // Operand a of rows that lie in columns of the tile: its transpose.
 template <typename T, i32 COLUMNS>
 __device__ __forceinline__ void load_a_transposed(u32 (&a)[4], Tile<T, COLUMNS> tile, i32 row, i32 word) {
     const i32 lane = lane_index();
-    ldmatrix_x4_transposed(a, tile.at(row + (lane & 7) + lane / 16 * 8, word + (lane / 8 & 1)));
+    ldmatrix_x4_transposed(a, tile.at(row, word, (lane & 7) + lane / 16 * 8, lane / 8 & 1));
 }
 
 // Two operands b, side by side, whose columns are rows of the tile: the right side of a product `x tile^T`.
@@ -69,7 +82,7 @@ template <typename T, i32 COLUMNS>
 __device__ __forceinline__ void load_b_transposed(u32 (&b)[2][2], Tile<T, COLUMNS> tile, i32 row, i32 word) {
     const i32 lane = lane_index();
     u32 all[4];
-    ldmatrix_x4(all, tile.at(row + (lane & 7) + lane / 16 * 8, word + (lane / 8 & 1)));
+    ldmatrix_x4(all, tile.at(row, word, (lane & 7) + lane / 16 * 8, lane / 8 & 1));
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) b[i / 2][i % 2] = all[i];
 }
@@ -78,7 +91,7 @@ __device__ __forceinline__ void load_b_transposed(u32 (&b)[2][2], Tile<T, COLUMN
 template <typename T, i32 COLUMNS>
 __device__ __forceinline__ void load_b(u32 (&b)[2][2], Tile<T, COLUMNS> tile, i32 row, i32 word) {
     u32 all[4];
-    ldmatrix_x4_transposed(all, tile.at(row + (lane_index() & 15), word + lane_index() / 16));
+    ldmatrix_x4_transposed(all, tile.at(row, word, lane_index() & 15, lane_index() / 16));
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) b[i / 2][i % 2] = all[i];
 }
