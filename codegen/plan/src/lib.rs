@@ -30,6 +30,7 @@ pub mod reference;
 pub mod shape;
 pub mod spec;
 pub mod tape;
+pub mod tile;
 
 pub use kernels::kernels;
 pub use options::Options;

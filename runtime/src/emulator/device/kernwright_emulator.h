@@ -93,6 +93,8 @@ KERNWRIGHT_INLINE float exponential_2(float x) { return __builtin_exp2f(x); }
 KERNWRIGHT_INLINE float logarithm_1_plus(float x) { return __builtin_log1pf(x); }
 KERNWRIGHT_INLINE float logarithm_2(float x) { return __builtin_log2f(x); }
 KERNWRIGHT_INLINE float natural_logarithm(float x) { return __builtin_logf(x); }
+KERNWRIGHT_INLINE float reciprocal(float x) { return 1.0f / x; }
+KERNWRIGHT_INLINE float maximum(float x, float y) { return __builtin_fmaxf(x, y); }
 KERNWRIGHT_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
 KERNWRIGHT_INLINE float reciprocal_root(float x) { return static_cast<float>(1.0 / __builtin_sqrt(x)); }
 KERNWRIGHT_INLINE float hyperbolic_tangent(float x) { return __builtin_tanhf(x); }
