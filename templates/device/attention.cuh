@@ -45,11 +45,12 @@ struct Tile {
 template <i32 HEAD_DIM, i32 ROWS, i32 THREADS, typename T, i32 COLUMNS>
 __device__ __forceinline__ void copy_tile(Tile<T, COLUMNS> to, const T* from, i32 stride, i32 first, i32 end) {
     constexpr i32 WORDS = COLUMNS / 8;
-    // A thread keeps its word; a few threads have none where the rows do not divide them.
-    constexpr i32 AT_ONCE = THREADS / WORDS;
+    // A thread keeps its word. Rows 8 apart are swizzled alike; some threads stay idle for that.
+    constexpr i32 ALL_AT_ONCE = THREADS / WORDS;
+    constexpr i32 AT_ONCE = ALL_AT_ONCE > 8 ? ALL_AT_ONCE / 8 * 8 : ALL_AT_ONCE;
     const i32 word = static_cast<i32>(threadIdx.x) % WORDS;
     const i32 own = static_cast<i32>(threadIdx.x) / WORDS;
-    if (THREADS % WORDS != 0 && own >= AT_ONCE) return;
+    if (AT_ONCE * WORDS != THREADS && own >= AT_ONCE) return;
     const T* source = from + static_cast<i64>(first + own) * stride + word * 8;
     const i64 step = static_cast<i64>(AT_ONCE) * stride;
 #pragma unroll
