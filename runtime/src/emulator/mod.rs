@@ -183,12 +183,13 @@ impl Emulator {
         self.memory.discard(at, bytes)
     }
 
-    /// Which of these bytes is the first that nobody wrote.
+    /// Which of these bytes is the first that nobody wrote; without checks nobody knows.
     ///
     /// # Errors
     /// When they reach outside of an allocation.
     pub fn first_unwritten(&self, at: Address, bytes: u64) -> Result<Option<u64>, EmulatorError> {
-        self.memory.first_unwritten(at, bytes)
+        let first = self.memory.first_unwritten(at, bytes)?;
+        Ok(first.filter(|_| self.checks))
     }
 
     /// Compiles and loads a kernel: `text` defines `extern "C" __global__ void name(...)`.

@@ -51,7 +51,7 @@ const KERNEL_FLAGS: &[&str] = &[
     "-DKERNWRIGHT_EMULATOR",
     "-fno-math-errno",
     "-Wno-unknown-pragmas",
-    // A fiber's stack is 256 KiB.
+    // STACK_RESERVE of device/model.h leaves room for it.
     "-Werror=frame-larger-than=131072",
     "-nostdlib",
     // A name that the emulator lacks is then an error of the compiler, not of the loader.

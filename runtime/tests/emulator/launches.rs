@@ -113,6 +113,10 @@ fn the_lowest_faulty_block_is_reported_and_the_next_launch_works() {
 #[test]
 fn memory_of_the_host_s_making_is_bounded_too() {
     let Some(options) = options("memory") else { return };
+    let mut blind =
+        Emulator::new(Options { checks: false, ..options.clone() }).unwrap_or_else(|error| panic!("{error}"));
+    let unknown = blind.allocate("x", 100).expect("room");
+    assert_eq!(blind.first_unwritten(unknown, 100).expect("inside"), None, "kernels tell only when checked");
     let mut emulator = Emulator::new(options).unwrap_or_else(|error| panic!("{error}"));
     let x = emulator.allocate("x", 100).expect("room");
     assert_eq!(x.0 % 256, 0);

@@ -1,6 +1,6 @@
 // Fibers: a stack for each CUDA thread, and the switch between two of them.
 //
-// A stack is 256 KiB of lazily committed memory with a page below it that cannot be touched. Stacks are a few pages apart
+// A stack is 384 KiB of lazily committed memory with a page below it that cannot be touched. Stacks are a few pages apart
 // from a power of two, and each begins at another cache line: were they all alike, the tops of all would fight for one set
 // of the cache. On x86-64 a switch saves the six registers that a function must keep, and swaps stack pointers; elsewhere
 // ucontext does it, five times slower.

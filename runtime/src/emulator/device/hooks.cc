@@ -14,9 +14,6 @@ static inline void hook(const void* at, u32 bytes, Access access, u64 site) {
     if (thread.block->launch->counters != nullptr) count_access(thread, address, bytes, site);
 }
 
-// Room that a function must find on its fiber's stack: for itself and what it calls.
-constexpr u64 STACK_RESERVE = 16 * 1024;
-
 }  // namespace kernwright
 
 using namespace kernwright;

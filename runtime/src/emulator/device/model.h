@@ -33,7 +33,10 @@ constexpr u32 WARP = 32;
 constexpr u32 MOST_THREADS = 1024;
 constexpr u32 MOST_WARPS = MOST_THREADS / WARP;
 constexpr u32 NAMED_BARRIERS = 16;
-constexpr size_t STACK_BYTES = 256 * 1024;
+constexpr size_t STACK_BYTES = 384 * 1024;
+// What must be free of it whenever a kernel enters a function: room for the largest frame that modules.rs allows, and
+// for the library below it.
+constexpr u64 STACK_RESERVE = (128 + 16) * 1024;
 constexpr u32 MOST_FRAMES = 16;
 
 struct Index {
