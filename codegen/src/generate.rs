@@ -6,6 +6,7 @@ use crate::declaration::Declaration;
 use crate::render::{RenderError, render};
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::field::Problem;
+use kernwright_plan::kernels;
 use kernwright_plan::shape::Shape;
 use kernwright_plan::spec::KernelSpec;
 use std::collections::HashMap;
@@ -109,9 +110,10 @@ pub fn targets(shape: &Shape, overriding: Option<&str>) -> Result<Vec<Arch>, Str
 /// The first kernel that cannot be rendered.
 pub fn generate(shape: &Shape, targets: &[Arch]) -> Result<Vec<Generated>, GenerateError> {
     let mut all = Vec::new();
+    let plans = kernels::plans(shape);
     for arch in targets {
         let mut seen: HashMap<String, KernelSpec> = HashMap::new();
-        for spec in kernwright_plan::kernels(shape, arch) {
+        for spec in kernels::of_plans(&plans, arch) {
             let kernel = spec.name();
             match seen.get(&kernel) {
                 Some(earlier) if *earlier == spec => continue,

@@ -9,10 +9,16 @@ use crate::plan::Plan;
 use crate::shape::Shape;
 use crate::spec::KernelSpec;
 
-/// Every kernel, sorted by name, each once. Kernels do not depend on batch and length, so small plans of every kind, in
-/// every precision, with and without each fusion, name them all; a test proves it for other lengths.
+/// Every kernel, sorted by name, each once.
 #[must_use]
 pub fn kernels(shape: &Shape, arch: &Arch) -> Vec<KernelSpec> {
+    of_plans(&plans(shape), arch)
+}
+
+/// Plans that between them have every kernel, on any GPU. Kernels do not depend on batch and length, so small plans of
+/// every kind, in every precision, with and without each fusion, name them all; a test proves it for other lengths.
+#[must_use]
+pub fn plans(shape: &Shape) -> Vec<Plan> {
     // Blocks of a kind are alike, and two of them have every neighbour that a block can have.
     let layers = shape.layers.min(shape.pattern.len().max(2));
     let shape = &Shape { layers, ..shape.clone() };
@@ -27,16 +33,22 @@ pub fn kernels(shape: &Shape, arch: &Arch) -> Vec<KernelSpec> {
         every.push(Options { deterministic: false, ..plain.clone() });
         every.push(plain);
     }
-    let mut specs = Vec::new();
+    let mut plans = Vec::new();
     for options in &every {
-        specs.extend(of_plan(&train_step(shape, options, 1, 1), arch));
-        for head in [Head::Loss, Head::Logits(1)] {
-            specs.extend(of_plan(&forward_step(shape, options, 1, 1, head), arch));
-        }
+        plans.push(train_step(shape, options, 1, 1));
+        plans.extend([Head::Loss, Head::Logits(1)].map(|head| forward_step(shape, options, 1, 1, head)));
     }
-    specs.sort_by_key(KernelSpec::name);
-    specs.dedup_by_key(|spec| spec.name());
-    specs
+    plans
+}
+
+/// The kernels of some plans, sorted by name, each once.
+#[must_use]
+pub fn of_plans(plans: &[Plan], arch: &Arch) -> Vec<KernelSpec> {
+    let mut specs: Vec<_> =
+        plans.iter().flat_map(|plan| of_plan(plan, arch)).map(|spec| (spec.name(), spec)).collect();
+    specs.sort_by(|(one, _), (other, _)| one.cmp(other));
+    specs.dedup_by(|(one, _), (other, _)| one == other);
+    specs.into_iter().map(|(_, spec)| spec).collect()
 }
 
 /// The kernels of one plan, in the order of its steps.
