@@ -43,13 +43,14 @@ struct Tile {
 // all THREADS threads of the block. `from` is the head's first element in row 0. Rows from `end` on, and columns from
 // HEAD_DIM on, become zeros and are not read.
 template <i32 HEAD_DIM, i32 ROWS, i32 THREADS, typename T, i32 COLUMNS>
-__device__ __forceinline__ void copy_tile(Tile<T, COLUMNS> to, const T* from, i32 stride, i32 first, i32 end) {
+__device__ __forceinline__ void copy_tile(Tile<T, COLUMNS> to, const T* from, i32 stride, i32 first, i32 end,
+                                          i32 thread = static_cast<i32>(threadIdx.x)) {
     constexpr i32 WORDS = COLUMNS / 8;
     // A thread keeps its word. Rows 8 apart are swizzled alike; some threads stay idle for that.
     constexpr i32 ALL_AT_ONCE = THREADS / WORDS;
     constexpr i32 AT_ONCE = ALL_AT_ONCE > 8 ? ALL_AT_ONCE / 8 * 8 : ALL_AT_ONCE;
-    const i32 word = static_cast<i32>(threadIdx.x) % WORDS;
-    const i32 own = static_cast<i32>(threadIdx.x) / WORDS;
+    const i32 word = thread % WORDS;
+    const i32 own = thread / WORDS;
     if (AT_ONCE * WORDS != THREADS && own >= AT_ONCE) return;
     const T* source = from + static_cast<i64>(first + own) * stride + word * 8;
     const i64 step = static_cast<i64>(AT_ONCE) * stride;
@@ -63,25 +64,26 @@ __device__ __forceinline__ void copy_tile(Tile<T, COLUMNS> to, const T* from, i3
     }
 }
 
-// Fragments, of 16 x 16 elements from row `row` (a multiple of 8) and word `word` (even) on.
+// Fragments, of 16 x 16 elements from row `row` (a multiple of 8) and word `word` (even) on, for this lane.
 
 // Operand a of rows that lie in rows of the tile.
 template <typename T, i32 COLUMNS>
-__device__ __forceinline__ void load_a(u32 (&a)[4], Tile<T, COLUMNS> tile, i32 row, i32 word) {
-    ldmatrix_x4(a, tile.at(row, word, lane_index() & 15, lane_index() / 16));
+__device__ __forceinline__ void load_a(u32 (&a)[4], Tile<T, COLUMNS> tile, i32 row, i32 word,
+                                       i32 lane = lane_index()) {
+    ldmatrix_x4(a, tile.at(row, word, lane & 15, lane / 16));
 }
 
 // Operand a of rows that lie in columns of the tile: its transpose.
 template <typename T, i32 COLUMNS>
-__device__ __forceinline__ void load_a_transposed(u32 (&a)[4], Tile<T, COLUMNS> tile, i32 row, i32 word) {
-    const i32 lane = lane_index();
+__device__ __forceinline__ void load_a_transposed(u32 (&a)[4], Tile<T, COLUMNS> tile, i32 row, i32 word,
+                                                  i32 lane = lane_index()) {
     ldmatrix_x4_transposed(a, tile.at(row, word, (lane & 7) + lane / 16 * 8, lane / 8 & 1));
 }
 
 // Two operands b, side by side, whose columns are rows of the tile: the right side of a product `x tile^T`.
 template <typename T, i32 COLUMNS>
-__device__ __forceinline__ void load_b_transposed(u32 (&b)[2][2], Tile<T, COLUMNS> tile, i32 row, i32 word) {
-    const i32 lane = lane_index();
+__device__ __forceinline__ void load_b_transposed(u32 (&b)[2][2], Tile<T, COLUMNS> tile, i32 row, i32 word,
+                                                  i32 lane = lane_index()) {
     u32 all[4];
     ldmatrix_x4(all, tile.at(row, word, (lane & 7) + lane / 16 * 8, lane / 8 & 1));
 #pragma unroll
@@ -90,9 +92,10 @@ __device__ __forceinline__ void load_b_transposed(u32 (&b)[2][2], Tile<T, COLUMN
 
 // Two operands b, side by side, whose rows are rows of the tile: the right side of a product `x tile`.
 template <typename T, i32 COLUMNS>
-__device__ __forceinline__ void load_b(u32 (&b)[2][2], Tile<T, COLUMNS> tile, i32 row, i32 word) {
+__device__ __forceinline__ void load_b(u32 (&b)[2][2], Tile<T, COLUMNS> tile, i32 row, i32 word,
+                                       i32 lane = lane_index()) {
     u32 all[4];
-    ldmatrix_x4_transposed(all, tile.at(row, word, lane_index() & 15, lane_index() / 16));
+    ldmatrix_x4_transposed(all, tile.at(row, word, lane & 15, lane / 16));
 #pragma unroll
     for (i32 i = 0; i < 4; ++i) b[i / 2][i % 2] = all[i];
 }

@@ -3,6 +3,8 @@
 //! In: dimensions, an element type and a GPU's limits. Out: how much of what one block works on. A rule, not a measurement;
 //! must not know templates or steps.
 
+pub mod attention_backward;
+
 use crate::arch::{Arch, RESERVED_SHARED_MEMORY};
 use crate::dtype::Dtype;
 

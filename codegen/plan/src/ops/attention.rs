@@ -9,6 +9,8 @@ mod fused;
 mod fused_backward;
 mod split;
 
+pub use fused_backward::d_q_sum_shape;
+
 use super::Operation;
 use crate::arch::Arch;
 use crate::cost::Cost;
@@ -79,7 +81,7 @@ pub struct AttentionBackward {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackwardForm {
     /// One pass over tiles of keys, which adds to the queries' gradient in any order. Scratch: `delta` [batch, heads,
-    /// length], and `d_q_sum` [rows, heads * head_dim] where d_q is narrow.
+    /// length], and `d_q_sum` of [`d_q_sum_shape`].
     Free,
     /// The queries' gradient in a pass of its own: the same bits every time. Scratch: `delta`.
     Ordered,

@@ -2,10 +2,10 @@
 //!
 //! In: a plan whose buffers have their element types. It may be applied again after they changed.
 
-use crate::buffer::{BufferId, Role};
+use crate::buffer::Role;
 use crate::dtype::Dtype;
 use crate::ops::Op;
-use crate::ops::attention::{Attention, BackwardForm, Form, score_stride};
+use crate::ops::attention::{Attention, BackwardForm, Form, d_q_sum_shape, score_stride};
 use crate::options::{AttentionPath, Options, RunsOn};
 use crate::plan::{Plan, Step};
 use crate::tape::write;
@@ -58,12 +58,8 @@ pub fn choose(mut plan: Plan, options: &Options) -> Plan {
                 if options.deterministic {
                     backward.form = BackwardForm::Ordered;
                 } else {
-                    let shape = vec![sequences * op.length, op.heads * op.head_dim];
+                    scratch.push(("d_q_sum", d_q_sum_shape(op, sequences), Dtype::Fp32));
                     backward.form = BackwardForm::Free;
-                    if plan.steps[index].writes.iter().any(|to| to.slot == "d_q" && narrow(&plan, to.buffer))
-                    {
-                        scratch.push(("d_q_sum", shape, Dtype::Fp32));
-                    }
                 }
             }
             _ => {}
@@ -72,10 +68,6 @@ pub fn choose(mut plan: Plan, options: &Options) -> Plan {
         plan.steps[index] = step;
     }
     plan
-}
-
-fn narrow(plan: &Plan, buffer: BufferId) -> bool {
-    plan.buffer(buffer).dtype != Dtype::Fp32
 }
 
 fn length(op: &Op) -> usize {

@@ -1,10 +1,154 @@
-//! Launches of the fused backward, in one pass or in two.
+//! Launches of the fused backward, in one pass over keys or in one over keys and one over queries.
 
-use super::AttentionBackward;
+use super::fused::{NO_ROOM, fields, obstacle};
+use super::{Attention, AttentionBackward, BackwardForm};
 use crate::arch::Arch;
-use crate::launch::Lowered;
+use crate::launch::{Argument, Launch, Lowered};
+use crate::ops::rowwise::{
+    BLOCK, MISSING, TOO_LARGE, UNEVEN, WARP, WIDTH, accumulate, aligned, count, elements, kernel, launches,
+    pointer,
+};
 use crate::plan::Io;
+use crate::spec::{KernelSpec, SpecField, SpecValue, field};
+use crate::tile::attention_backward::{KeyBlock, QueryBlock};
 
-pub(super) fn lower(_op: &AttentionBackward, _io: &Io, _arch: &Arch) -> Lowered {
-    Lowered::NoKernel("no kernel yet")
+/// Rows of a fragment, of which `d_q_sum` holds whole ones.
+const FRAGMENT_ROWS: usize = 16;
+
+/// Shape of the scratch into which blocks add the gradient of queries: whole fragments of each sequence and head.
+#[must_use]
+pub fn d_q_sum_shape(op: &Attention, sequences: usize) -> Vec<usize> {
+    vec![sequences * op.heads * op.length.next_multiple_of(FRAGMENT_ROWS), op.head_dim]
+}
+
+pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lowered {
+    let op = &backward.attention;
+    let gradients = ["d_q", "d_k", "d_v"];
+    if gradients.iter().chain(&["delta", "lse"]).any(|slot| !io.has(slot)) {
+        return MISSING;
+    }
+    if let Some(why) = obstacle(op, io, &["q", "k", "v", "out", "d_out"]) {
+        return why;
+    }
+    if !aligned(io, &gradients) {
+        return UNEVEN;
+    }
+    if gradients.iter().any(|slot| i32::try_from(io.row_stride(slot)).is_err()) {
+        return TOO_LARGE;
+    }
+    let blocks = (KeyBlock::of(op.head_dim, arch), QueryBlock::of(op.head_dim, arch));
+    let (Some(keys), Some(queries)) = blocks else { return NO_ROOM };
+    match (backward.form, io.id("d_q_sum")) {
+        (BackwardForm::Free, None) => MISSING,
+        (BackwardForm::Free, Some(buffer)) => launches([
+            delta(op, io),
+            Some(Launch::Zero { buffer }),
+            of_keys(op, io, keys, true),
+            round(op, io),
+        ]),
+        _ => launches([delta(op, io), of_keys(op, io, keys, false), of_queries(op, io, queries)]),
+    }
+}
+
+fn sequences(op: &Attention, io: &Io) -> usize {
+    io.rows("q") / op.length.max(1)
+}
+
+/// The distance between a slot's rows, which kernels count in 32 bits.
+fn stride(io: &Io, slot: &str) -> Argument {
+    count(io.row_stride(slot))
+}
+
+fn int(name: &'static str, label: &'static str, value: usize) -> SpecField {
+    field(name, label, SpecValue::Int(value as i64))
+}
+
+fn of_type(io: &Io, name: &'static str, slot: &str) -> SpecField {
+    field(name, "", SpecValue::Type(io.dtype(slot)))
+}
+
+fn spec(template: &'static str, threads: usize, shared_memory: usize, fields: Vec<SpecField>) -> KernelSpec {
+    KernelSpec { template, block: threads as u32, shared_memory: shared_memory as u32, fields }
+}
+
+fn delta(op: &Attention, io: &Io) -> Option<Launch> {
+    let lanes = (op.head_dim / WIDTH).next_power_of_two().min(WARP);
+    let fields = vec![of_type(io, "type", "q"), int("head_dim", "d", op.head_dim), int("lanes", "l", lanes)];
+    let n = io.rows("q") * op.heads;
+    let arguments = vec![
+        pointer(io, "delta"),
+        pointer(io, "out"),
+        pointer(io, "d_out"),
+        elements(n),
+        count(op.heads),
+        count(op.length),
+        elements(io.row_stride("out")),
+        elements(io.row_stride("d_out")),
+    ];
+    let spec = spec("attention/backward_delta", BLOCK as usize, 0, fields);
+    kernel(spec, [n.div_ceil(BLOCK as usize / lanes), 1, 1], arguments)
+}
+
+fn of_keys(op: &Attention, io: &Io, block: KeyBlock, with_d_q: bool) -> Option<Launch> {
+    let mut fields = fields(op, io);
+    fields.extend([
+        of_type(io, "d_k_type", "d_k"),
+        of_type(io, "d_v_type", "d_v"),
+        field("with_d_q", "dq", SpecValue::Bool(with_d_q)),
+        int("keys", "k", block.keys),
+        int("queries", "q", block.queries),
+        int("key_warps", "kw", block.key_warps),
+        int("query_warps", "qw", block.query_warps),
+        int("column_warps", "cw", block.column_warps(op.head_dim)),
+        int("stages", "st", block.stages),
+        field("v_in_registers", "vr", SpecValue::Bool(block.v_in_registers)),
+    ]);
+    let d_q_sum = if with_d_q { io.id("d_q_sum") } else { None };
+    let mut arguments = vec![pointer(io, "d_k"), pointer(io, "d_v"), Argument::Buffer(d_q_sum)];
+    arguments.extend(["q", "k", "v", "d_out", "lse", "delta"].map(|slot| pointer(io, slot)));
+    arguments.extend([op.heads, op.kv_heads, op.length].map(count));
+    arguments.extend(["d_k", "d_v", "q", "k", "v", "d_out"].map(|slot| stride(io, slot)));
+    arguments.extend(["d_k", "d_v"].map(|slot| accumulate(io, slot)));
+    let blocks = sequences(op, io) * op.kv_heads * op.length.div_ceil(block.keys);
+    let shared_memory = block.shared_memory(op.head_dim, with_d_q);
+    let spec = spec("attention/backward_keys", block.threads(), shared_memory, fields);
+    kernel(spec, [blocks, 1, 1], arguments)
+}
+
+fn of_queries(op: &Attention, io: &Io, block: QueryBlock) -> Option<Launch> {
+    let mut fields = fields(op, io);
+    fields.extend([
+        of_type(io, "d_q_type", "d_q"),
+        int("queries", "q", block.queries),
+        int("keys", "k", block.keys),
+    ]);
+    let mut arguments: Vec<_> =
+        ["d_q", "q", "k", "v", "d_out", "lse", "delta"].map(|slot| pointer(io, slot)).to_vec();
+    arguments.extend([op.heads, op.kv_heads, op.length].map(count));
+    arguments.extend(["d_q", "q", "k", "v", "d_out"].map(|slot| stride(io, slot)));
+    arguments.push(accumulate(io, "d_q"));
+    let blocks = sequences(op, io) * op.heads * op.length.div_ceil(block.queries);
+    let spec = spec("attention/backward_queries", block.threads(), block.shared_memory(op.head_dim), fields);
+    kernel(spec, [blocks, 1, 1], arguments)
+}
+
+fn round(op: &Attention, io: &Io) -> Option<Launch> {
+    let fields = vec![
+        of_type(io, "d_q_type", "d_q"),
+        int("head_dim", "d", op.head_dim),
+        field("scale", "s", SpecValue::Float(op.scale)),
+    ];
+    // A thread owns 8 columns of two rows.
+    let n = io.buffer("d_q_sum").len() / (2 * WIDTH);
+    let arguments = vec![
+        pointer(io, "d_q"),
+        pointer(io, "d_q_sum"),
+        elements(n),
+        count(op.heads),
+        count(op.length),
+        elements(io.row_stride("d_q")),
+        accumulate(io, "d_q"),
+    ];
+    let spec = spec("attention/backward_round", BLOCK as usize, 0, fields);
+    kernel(spec, [n.div_ceil(BLOCK as usize), 1, 1], arguments)
 }

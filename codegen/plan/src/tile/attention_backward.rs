@@ -1,0 +1,225 @@
+//! Tiles of attention's gradient: how many keys and queries a block works on at once, and how its warps share them.
+//!
+//! In: head_dim and a GPU's limits. Out: the first row that fits, by preference. Registers were counted by compiling every
+//! row for every GPU; a test in `tests/cuda.rs` repeats it.
+
+use crate::arch::{Arch, RESERVED_SHARED_MEMORY};
+
+/// Bytes of an element of the operands, all of 2-byte types.
+const ELEMENT: usize = 2;
+
+/// Columns of a tile: whole depths of an mma.
+const DEPTH: usize = 16;
+
+/// A block of the kernel that walks queries, with a tile of keys of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyBlock {
+    /// Keys it owns.
+    pub keys: usize,
+    /// Queries of a step.
+    pub queries: usize,
+    /// Parts of the keys, a warp for each of them and each part of the queries.
+    pub key_warps: usize,
+    /// Parts of the queries, and of the columns of d_k and d_v.
+    pub query_warps: usize,
+    /// Query tiles there is room for.
+    pub stages: usize,
+    /// Does it keep v in registers rather than in shared memory?
+    pub v_in_registers: bool,
+}
+
+/// A block of the kernel that walks keys, with a tile of queries of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueryBlock {
+    /// Queries it owns.
+    pub queries: usize,
+    /// Keys of a step.
+    pub keys: usize,
+    /// Its warps, each with as many of the queries.
+    pub warps: usize,
+}
+
+/// Rows of the tables: which numbers of columns a block is for.
+struct Row<B> {
+    /// Most columns.
+    most: usize,
+    /// The number of columns is a multiple of this.
+    multiple: usize,
+    block: B,
+}
+
+const fn keys(
+    most: usize,
+    multiple: usize,
+    [keys, queries]: [usize; 2],
+    [key_warps, query_warps]: [usize; 2],
+    stages: usize,
+    v_in_registers: bool,
+) -> Row<KeyBlock> {
+    let block = KeyBlock { keys, queries, key_warps, query_warps, stages, v_in_registers };
+    Row { most, multiple, block }
+}
+
+/// Wide tiles of keys first, since a query's gradient is added up once for each of them; then what has room for the
+/// next query tile. A warp never holds more than 32 x 32 scores of either kind and 128 sums for each lane.
+const KEY_BLOCKS: &[Row<KeyBlock>] = &[
+    keys(64, 16, [128, 64], [4, 2], 2, true),
+    keys(128, 16, [128, 64], [4, 2], 2, false),
+    keys(96, 32, [128, 32], [4, 2], 2, false),
+    keys(128, 16, [64, 64], [4, 2], 2, true),
+    keys(192, 16, [64, 64], [4, 2], 2, false),
+    keys(256, 32, [64, 32], [4, 2], 2, false),
+    keys(192, 32, [64, 32], [4, 2], 2, true),
+    keys(256, 16, [32, 32], [2, 2], 2, false),
+    keys(256, 16, [32, 32], [2, 2], 1, false),
+];
+
+const fn queries(most: usize, queries: usize, keys: usize, warps: usize) -> Row<QueryBlock> {
+    Row { most, multiple: DEPTH, block: QueryBlock { queries, keys, warps } }
+}
+
+/// Blocks of which a multiprocessor should run two: their warps own 32 queries, so that each load of a key's fragment serves
+/// twice.
+const QUERY_BLOCKS_IN_PAIRS: &[Row<QueryBlock>] = &[queries(128, 128, 32, 4)];
+
+/// The others, by preference.
+const QUERY_BLOCKS: &[Row<QueryBlock>] = &[
+    queries(128, 128, 64, 8),
+    queries(128, 128, 32, 8),
+    queries(192, 64, 64, 4),
+    queries(192, 64, 32, 4),
+    queries(256, 128, 32, 8),
+    queries(256, 64, 32, 4),
+    queries(256, 64, 16, 4),
+];
+
+/// Columns of a tile for heads of that size.
+#[must_use]
+pub fn columns(head_dim: usize) -> usize {
+    head_dim.next_multiple_of(DEPTH)
+}
+
+impl KeyBlock {
+    /// The block for heads of that size; `None` where nothing fits.
+    #[must_use]
+    pub fn of(head_dim: usize, arch: &Arch) -> Option<Self> {
+        first(KEY_BLOCKS, head_dim, |block| block.shared_memory(head_dim, true) <= room(arch))
+    }
+
+    /// Threads.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        32 * self.key_warps * self.query_warps
+    }
+
+    /// Parts that warps make of the columns of d_q: as many as leave fragments whole, so that parts of the queries are large.
+    #[must_use]
+    pub fn column_warps(&self, head_dim: usize) -> usize {
+        if columns(head_dim).is_multiple_of(32) && self.key_warps * self.query_warps > 4 { 4 } else { 2 }
+    }
+
+    /// Bytes of shared memory; as the template counts them. `with_d_q` for the pass that adds to d_q.
+    #[must_use]
+    pub fn shared_memory(&self, head_dim: usize, with_d_q: bool) -> usize {
+        let columns = columns(head_dim);
+        let query_tiles = 2 * self.stages * self.queries * columns;
+        let key_tiles = (if self.v_in_registers { 1 } else { 2 }) * self.keys * columns;
+        let exchanged = usize::from(self.query_warps > 1);
+        let scores = (usize::from(with_d_q).max(exchanged) + exchanged) * self.keys * self.queries;
+        let tiles = ELEMENT * (query_tiles + key_tiles + scores) + 4 * 2 * self.queries;
+        tiles.max(gradient(self.keys, columns))
+    }
+}
+
+impl QueryBlock {
+    /// The block for heads of that size; `None` where nothing fits.
+    #[must_use]
+    pub fn of(head_dim: usize, arch: &Arch) -> Option<Self> {
+        let twice = |block: &Self| {
+            2 * (block.shared_memory(head_dim) + RESERVED_SHARED_MEMORY as usize)
+                <= arch.shared_memory_multiprocessor as usize
+        };
+        first(QUERY_BLOCKS_IN_PAIRS, head_dim, twice)
+            .or_else(|| first(QUERY_BLOCKS, head_dim, |block| block.shared_memory(head_dim) <= room(arch)))
+    }
+
+    /// Threads.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        32 * self.warps
+    }
+
+    /// Bytes of shared memory; as the template counts them.
+    #[must_use]
+    pub fn shared_memory(&self, head_dim: usize) -> usize {
+        let columns = columns(head_dim);
+        let tiles = ELEMENT * columns * (2 * self.queries + 2 * 2 * self.keys);
+        tiles.max(gradient(self.queries, columns))
+    }
+}
+
+/// Bytes through which a gradient of that size passes on its way to memory.
+fn gradient(rows: usize, columns: usize) -> usize {
+    4 * rows * (columns + 8)
+}
+
+fn room(arch: &Arch) -> usize {
+    arch.shared_memory as usize
+}
+
+fn first<B: Copy>(rows: &[Row<B>], head_dim: usize, fits: impl Fn(&B) -> bool) -> Option<B> {
+    let columns = columns(head_dim);
+    let meant = |row: &&Row<B>| columns <= row.most && columns.is_multiple_of(row.multiple);
+    rows.iter().filter(meant).map(|row| row.block).find(|block| fits(block))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch;
+
+    #[test]
+    fn every_head_has_blocks_that_fit_on_every_gpu() {
+        for arch in arch::ALL {
+            for head_dim in (8..=256).step_by(8) {
+                let place = format!("head_dim {head_dim} on {}", arch.name);
+                let keys = KeyBlock::of(head_dim, arch).unwrap_or_else(|| panic!("{place}"));
+                assert!(keys.shared_memory(head_dim, true) <= room(arch), "{place}: {keys:?}");
+                assert!(keys.shared_memory(head_dim, false) <= keys.shared_memory(head_dim, true), "{place}");
+                let queries = QueryBlock::of(head_dim, arch).unwrap_or_else(|| panic!("{place}"));
+                assert!(queries.shared_memory(head_dim) <= room(arch), "{place}: {queries:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn warps_own_whole_fragments() {
+        for arch in arch::ALL {
+            for head_dim in (8..=256).step_by(8) {
+                let block = KeyBlock::of(head_dim, arch).expect("the test above");
+                let warps = block.key_warps * block.query_warps;
+                let column_warps = block.column_warps(head_dim);
+                let place = format!("head_dim {head_dim} on {}: {block:?}", arch.name);
+                assert!(block.keys.is_multiple_of(16 * block.key_warps), "{place}");
+                assert!(block.queries.is_multiple_of(16 * block.query_warps), "{place}");
+                assert!(columns(head_dim).is_multiple_of(8 * block.query_warps), "{place}");
+                assert!((block.queries * column_warps).is_multiple_of(16 * warps), "{place}");
+                assert!(columns(head_dim).is_multiple_of(8 * column_warps), "{place}");
+                let block = QueryBlock::of(head_dim, arch).expect("the test above");
+                assert!(block.queries.is_multiple_of(16 * block.warps), "{block:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn roomy_gpus_get_wide_tiles() {
+        let of = |head_dim, name| {
+            KeyBlock::of(head_dim, arch::find(name).expect("it is a row")).map(|b| (b.keys, b.queries))
+        };
+        assert_eq!(of(128, "sm_90a"), Some((128, 64)));
+        assert_eq!(of(128, "sm_80"), Some((128, 64)));
+        assert_eq!(of(128, "sm_86"), Some((64, 64)));
+        assert_eq!(of(64, "sm_86"), Some((128, 64)));
+        assert_eq!(of(256, "sm_120a"), Some((32, 32)));
+    }
+}

@@ -1,0 +1,198 @@
+<% include "device/attention.cuh" %>
+<% include "device/atomics.cuh" %>
+<% include "device/block.cuh" %>
+<% include "device/vector.cuh" %>
+// What the kernels of attention's gradient share: products of fragments, the way of a gradient to memory, and the sums of
+// d_q that many blocks add to.
+
+constexpr float LOG2_E = 1.44269504088896341f;
+constexpr u32 INFINITY_BITS = 0x7f800000u;
+
+#ifndef KERNWRIGHT_EMULATOR
+
+// The same number, of which the compiler knows nothing. Addresses that depend on it are computed anew where they are needed:
+// kept in registers across a loop, as they would be, they would cost more than they save.
+__device__ __forceinline__ i32 renewed(i32 value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
+#else
+
+inline i32 renewed(i32 value) { return value; }
+
+#endif
+
+// sum += a b^T. Both begin in the tiles at rows `left` and `right` and are as many fragments high as `sum` says. With LOADED,
+// `loaded` is a.
+template <bool LOADED, i32 PARTS, i32 N, typename T, i32 COLUMNS>
+__device__ __forceinline__ void add_product_transposed(float (&sum)[PARTS][N][4], Tile<T, COLUMNS> a_tile,
+                                                       const u32 (&loaded)[PARTS][LOADED ? COLUMNS / 16 : 1][4], i32 left,
+                                                       Tile<T, COLUMNS> b_tile, i32 right) {
+    static_assert(N % 2 == 0, "fragments b come in pairs");
+    const i32 lane = renewed(lane_index());
+    constexpr i32 DEPTHS = COLUMNS / 16;
+    // A loop of a few depths; unrolled as a whole, it would begin before the work ahead of it has given its registers back.
+    constexpr i32 AT_ONCE = LOADED ? DEPTHS : 4;
+#pragma unroll AT_ONCE
+    for (i32 depth = 0; depth < DEPTHS; ++depth) {
+        u32 a[PARTS][4];
+#pragma unroll
+        for (i32 part = 0; part < PARTS; ++part) {
+            if constexpr (LOADED) {
+#pragma unroll
+                for (i32 i = 0; i < 4; ++i) a[part][i] = loaded[part][depth][i];
+            } else {
+                load_a(a[part], a_tile, left + 16 * part, 2 * depth, lane);
+            }
+        }
+#pragma unroll
+        for (i32 n = 0; n < N; n += 2) {
+            u32 b[2][2];
+            load_b_transposed(b, b_tile, right + 8 * n, 2 * depth, lane);
+#pragma unroll
+            for (i32 part = 0; part < PARTS; ++part) {
+                mma_m16n8k16<T>(sum[part][n], a[part], b[0]);
+                mma_m16n8k16<T>(sum[part][n + 1], a[part], b[1]);
+            }
+        }
+    }
+}
+
+// sum += a b, b from the 16 rows of `tile` from `row` on and its columns from word `word` on, which is even where N is.
+template <i32 PARTS, i32 N, typename T, i32 COLUMNS>
+__device__ __forceinline__ void add_product(float (&sum)[PARTS][N][4], const u32 (&a)[PARTS][4], Tile<T, COLUMNS> tile,
+                                            i32 row, i32 word, i32 lane) {
+#pragma unroll
+    for (i32 n = 0; n < N; n += 2) {
+        u32 b[2][2];
+        if constexpr (N % 2 == 0) {
+            load_b(b, tile, row, word + n, lane);
+        } else {
+            ldmatrix_x2_transposed(b[0], tile.at(row + (lane & 15), word + n));
+            if (n + 1 < N) ldmatrix_x2_transposed(b[1], tile.at(row + (lane & 15), word + n + 1));
+        }
+#pragma unroll
+        for (i32 part = 0; part < PARTS; ++part) {
+            mma_m16n8k16<T>(sum[part][n], a[part], b[0]);
+            if (n + 1 < N) mma_m16n8k16<T>(sum[part][n + 1], a[part], b[1]);
+        }
+    }
+}
+
+// Rounds fragments d to operands a.
+template <typename T, i32 PARTS, i32 N>
+__device__ __forceinline__ void round_to_a(u32 (&a)[PARTS][N / 2][4], const float (&d)[PARTS][N][4]) {
+#pragma unroll
+    for (i32 part = 0; part < PARTS; ++part) {
+#pragma unroll
+        for (i32 n = 0; n < N; n += 2) a_of_d<T>(a[part][n / 2], d[part][n], d[part][n + 1]);
+    }
+}
+
+// exp(S - lse) of a product of query and key, lse2 = lse log2(e); `slope` gets the derivative of S by the scaled product.
+template <bool CAPPED>
+__device__ __forceinline__ float probability(float product, float scale, float softcap, float lse2, float& slope) {
+    if constexpr (CAPPED) {
+        const float tangent = cap_tangent(product * (scale / softcap));
+        slope = 1.0f - tangent * tangent;
+        return exponential_2(tangent * (softcap * LOG2_E) - lse2);
+    } else {
+        slope = 1.0f;
+        return exponential_2(product * (scale * LOG2_E) - lse2);
+    }
+}
+
+// Floats of shared memory through which `write_rows` passes: 8 more columns keep neighbouring rows in different banks.
+__device__ constexpr i32 gradient_floats(i32 rows, i32 columns) { return rows * (columns + 8); }
+
+// to (+)= factor * sum, 8 columns per thread and 16 bytes at a time. This warp's fragments begin at row `row` and column
+// `column` of the block's; `to` is the block's first row, of which n_rows are real. `room` is shared memory.
+template <i32 COLUMNS, i32 HEAD_DIM, i32 THREADS, i32 PARTS, i32 N, typename Out>
+__device__ __forceinline__ void write_rows(Out* to, i32 stride, const float (&sum)[PARTS][N][4], float factor, i32 add,
+                                           float* room, i32 row, i32 column, i32 n_rows) {
+    constexpr i32 PITCH = COLUMNS + 8;
+    const i32 lane = lane_index();
+    // Guards `room`: what was there is no longer read.
+    barrier();
+#pragma unroll
+    for (i32 part = 0; part < PARTS; ++part) {
+#pragma unroll
+        for (i32 n = 0; n < N; ++n) {
+#pragma unroll
+            for (i32 half = 0; half < 2; ++half) {
+                const i32 at = row + 16 * part + 8 * half + lane / 4;
+                const Words2 pair = {{bits_of_float(sum[part][n][2 * half] * factor),
+                                      bits_of_float(sum[part][n][2 * half + 1] * factor)}};
+                store_8(room + at * PITCH + column + 8 * n + lane % 4 * 2, pair);
+            }
+        }
+    }
+    // Guards `room`: all of the gradient is there.
+    barrier();
+    constexpr i32 WORDS = HEAD_DIM / 8;
+    // Half of the lanes read their second 16 bytes first: so 8 neighbours meet in no bank.
+    const bool late = lane / 4 % 2 == 1;
+    for (i32 index = threadIdx.x; index < n_rows * WORDS; index += THREADS) {
+        const i32 at = index / WORDS;
+        const i32 word = index % WORDS;
+        const float* const own = room + at * PITCH + word * 8;
+        const Words4 one = load_16(own + (late ? 4 : 0));
+        const Words4 other = load_16(own + (late ? 0 : 4));
+        float values[8];
+#pragma unroll
+        for (i32 i = 0; i < 4; ++i) {
+            values[i] = float_of_bits(late ? other.word[i] : one.word[i]);
+            values[4 + i] = float_of_bits(late ? one.word[i] : other.word[i]);
+        }
+        Out* const place = to + static_cast<i64>(at) * stride + word * 8;
+        if (add) {
+            float old[8];
+            load_floats(place, old);
+#pragma unroll
+            for (i32 i = 0; i < 8; ++i) values[i] += old[i];
+        }
+        store_floats(place, values);
+    }
+}
+
+// d_q_sum, fp32, lies as the lanes of a warp hold it: for each sequence and head, each 16 rows (the last ones padded) and
+// each 8 columns a fragment d of 128 floats, so that a warp adds one to 512 bytes in a row: lane by lane where 16 bytes are
+// added at once, elsewhere register by register.
+#ifdef KERNWRIGHT_EMULATOR
+constexpr bool ADDS_16_BYTES = true;
+#else
+constexpr bool ADDS_16_BYTES = __CUDA_ARCH__ >= 900;
+#endif
+
+// Floats of a sequence and head before its 16 rows from `row` on.
+template <i32 HEAD_DIM>
+__device__ __forceinline__ i64 sum_place(i64 unit, i32 length, i32 row) {
+    return (unit * ((length + 15) / 16) + row / 16) * (16 * HEAD_DIM);
+}
+
+__device__ __forceinline__ void add_fragment(float* to, const float (&d)[4]) {
+    const i32 lane = lane_index();
+    if constexpr (ADDS_16_BYTES) {
+        atomic_add_4(to + lane * 4, d);
+    } else {
+#pragma unroll
+        for (i32 i = 0; i < 4; ++i) atomic_add(to + i * 32 + lane, d[i]);
+    }
+}
+
+// Rows `row` and `row + 8` of a fragment.
+__device__ __forceinline__ void load_fragment_rows(const float* from, i32 row, float (&low)[8], float (&high)[8]) {
+#pragma unroll
+    for (i32 i = 0; i < 4; ++i) {
+        const Words4 words = load_16(from + (ADDS_16_BYTES ? row * 16 + i * 4 : i * 32 + row * 4));
+#pragma unroll
+        for (i32 of = 0; of < 4; ++of) {
+            // Words are registers of lane i, or register i of the lanes.
+            const i32 held = ADDS_16_BYTES ? of : i;
+            const i32 column = 2 * (ADDS_16_BYTES ? i : of) + held % 2;
+            if (held < 2) low[column] = float_of_bits(words.word[of]);
+            else high[column] = float_of_bits(words.word[of]);
+        }
+    }
+}
