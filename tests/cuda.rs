@@ -6,22 +6,24 @@ use kernwright_codegen::generate::{Generated, generate};
 use kernwright_codegen::render::render;
 use kernwright_compile::{Report, Resources, Source, compile_all, testing};
 use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::buffer::Role;
+use kernwright_plan::dtype::Dtype;
 use kernwright_plan::kernels::of_plan;
 use kernwright_plan::launch::Lowered;
+use kernwright_plan::ops::Op;
+use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
 use kernwright_plan::options::AttentionPath;
-use kernwright_plan::passes::{SWITCHES, forward::Head};
-use kernwright_plan::plan::Plan;
+use kernwright_plan::passes::{SWITCHES, attention, forward::Head};
+use kernwright_plan::plan::{Phase, Plan, Read, Step, Write};
 use kernwright_plan::shape::{Shape, presets};
 use kernwright_plan::spec::KernelSpec;
+use kernwright_plan::tape::{read, write};
 use kernwright_plan::{Options, dtype, forward_step, kernels, ops, train_step};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 /// The presets that are compiled by default; the others on request.
 const COMPILED: [&str; 4] = ["tiny", "seed-102m", "gpt2-124m", "gemma-2-2b"];
-
-/// Ops whose kernels are still to come.
-const WITHOUT_KERNEL: [&str; 2] = ["attention", "attention_backward"];
 
 fn shape(name: &str) -> Shape {
     presets::find(name).unwrap_or_else(|| panic!("no preset `{name}`")).shape()
@@ -57,23 +59,87 @@ fn of_cases(arch: &Arch) -> Vec<Text> {
         for step in &case.plan.steps {
             let lowered = step.op.lower(&case.plan.io(step), arch);
             if let Lowered::NoKernel(why) = lowered {
-                assert!(
-                    WITHOUT_KERNEL.contains(&step.op.name()),
-                    "{}, {}: {why}",
-                    step.op.name(),
-                    case.label
-                );
+                panic!("{}, {}: {why}", step.op.name(), case.label);
             }
         }
         specs.extend(of_plan(&case.plan, arch));
     }
     specs.sort_by_key(KernelSpec::name);
     specs.dedup_by_key(|spec| spec.name());
+    texts(specs, arch)
+}
+
+fn texts(specs: Vec<KernelSpec>, arch: &Arch) -> Vec<Text> {
     let text = |spec: KernelSpec| {
         let text = render(&spec, arch).unwrap_or_else(|error| panic!("{error:?}"));
         Text { spec, arch: arch.clone(), text }
     };
     specs.into_iter().map(text).collect()
+}
+
+/// The fused kernels of attention for heads of each of these sizes, alternately of each narrow type; with every GPU's tiles, and
+/// with and without what else decides their text.
+fn of_attention(arch: &Arch, head_dims: impl Iterator<Item = usize>) -> Vec<Text> {
+    let narrow: Vec<Dtype> = dtype::ALL.iter().filter(|row| row.bytes == 2).map(|row| row.dtype).collect();
+    let mut specs = Vec::new();
+    for (index, head_dim) in head_dims.enumerate() {
+        let dtype = narrow[index % narrow.len()];
+        let is_plain = index % 4 < 2;
+        let attention = Attention {
+            heads: 3,
+            kv_heads: 1,
+            head_dim,
+            length: 5,
+            causal: is_plain,
+            window: (!is_plain).then_some(3),
+            softcap: (!is_plain).then_some(30.0),
+            scale: 0.3,
+            form: Form::Fused,
+        };
+        for deterministic in [true, false] {
+            let options = Options { deterministic, ..Options::default() };
+            specs.extend(of_plan(&attention_step(&attention, dtype, &options), arch));
+        }
+    }
+    specs.sort_by_key(KernelSpec::name);
+    specs.dedup_by_key(|spec| spec.name());
+    texts(specs, arch)
+}
+
+/// Attention and its gradient, whose operands are of one type.
+fn attention_step(op: &Attention, dtype: Dtype, options: &Options) -> Plan {
+    let (q, kv) = (op.heads * op.head_dim, op.kv_heads * op.head_dim);
+    let mut plan = Plan::default();
+    let mut add = |name: &str, columns: usize| plan.add(name, vec![op.length, columns], dtype, Role::Input);
+    let operands = [("q", q), ("k", kv), ("v", kv), ("out", q), ("d_out", q)];
+    let [q, k, v, out, d_out] = operands.map(|(name, columns)| add(name, columns));
+    let [d_q, d_k, d_v] =
+        [("d_q", operands[0].1), ("d_k", kv), ("d_v", kv)].map(|(name, columns)| add(name, columns));
+    let lse = plan.add("lse", vec![1, op.heads, op.length], Dtype::Fp32, Role::Input);
+    let backward = AttentionBackward { attention: op.clone(), form: BackwardForm::Ordered };
+    let mut step = |op: Op, reads: Vec<Read>, writes: Vec<Write>, phase| {
+        plan.steps.push(Step { op, reads, writes, phase })
+    };
+    step(
+        op.clone().into(),
+        vec![read("q", q), read("k", k), read("v", v)],
+        vec![write("out", out), write("lse", lse)],
+        Phase::Forward,
+    );
+    step(
+        backward.into(),
+        vec![
+            read("q", q),
+            read("k", k),
+            read("v", v),
+            read("out", out),
+            read("lse", lse),
+            read("d_out", d_out),
+        ],
+        vec![write("d_q", d_q), write("d_k", d_k), write("d_v", d_v)],
+        Phase::Backward,
+    );
+    attention::choose(plan, options)
 }
 
 /// Compiles all and panics with every fault; `None` where there is no compiler, else the seconds it took.
@@ -150,6 +216,23 @@ fn every_kernel_of_every_case_compiles_for_every_gpu() {
     compile("all cases", &arch::ALL.iter().flat_map(of_cases).collect::<Vec<_>>());
 }
 
+/// Heads of odd sizes, on a GPU with much shared memory and one with little; presets have the usual ones.
+#[test]
+fn attention_of_odd_heads_compiles_with_large_and_small_tiles() {
+    for name in ["sm_80", "sm_86"] {
+        let arch = arch::find(name).unwrap_or_else(|| panic!("no GPU `{name}`"));
+        compile("attention", &of_attention(arch, [40, 80, 96, 192].into_iter()));
+    }
+}
+
+#[test]
+#[ignore = "an hour"]
+fn attention_of_every_head_compiles_for_every_gpu() {
+    for arch in arch::ALL {
+        compile("attention", &of_attention(arch, (8..=256).step_by(8)));
+    }
+}
+
 /// On two idle cores; a busy machine fails it, which is why it waits to be asked for.
 #[test]
 #[ignore = "a timing"]
@@ -204,9 +287,7 @@ fn every_step_of_every_preset_becomes_launches() {
                         || format!("{} for {}, step {index}:\n{}", preset.name, arch.name, plan.dump());
                     match lowered {
                         Lowered::Launches(launches) => assert!(!launches.is_empty(), "{}", place()),
-                        Lowered::NoKernel(why) => {
-                            assert!(WITHOUT_KERNEL.contains(&step.op.name()), "{why}: {}", place());
-                        }
+                        Lowered::NoKernel(why) => panic!("{why}: {}", place()),
                     }
                 }
             }
