@@ -64,7 +64,8 @@ const fn keys(
 /// next query tile. A warp never holds more than 32 x 32 scores of either kind and 128 sums for each lane.
 const KEY_BLOCKS: &[Row<KeyBlock>] = &[
     keys(64, 16, [128, 64], [4, 2], 2, true),
-    keys(128, 16, [128, 64], [4, 2], 2, false),
+    keys(80, 16, [128, 64], [4, 2], 2, false),
+    keys(128, 32, [128, 64], [4, 2], 2, false),
     keys(96, 32, [128, 32], [4, 2], 2, false),
     keys(128, 16, [64, 64], [4, 2], 2, true),
     keys(192, 16, [64, 64], [4, 2], 2, false),
@@ -112,10 +113,13 @@ impl KeyBlock {
         32 * self.key_warps * self.query_warps
     }
 
-    /// Parts that warps make of the columns of d_q: as many as leave fragments whole, so that parts of the queries are large.
+    /// Parts that warps make of the columns of d_q, of 16 or more queries each: four where they are pairs of fragments, or where
+    /// there are too few queries for more warps.
     #[must_use]
     pub fn column_warps(&self, head_dim: usize) -> usize {
-        if columns(head_dim).is_multiple_of(32) && self.key_warps * self.query_warps > 4 { 4 } else { 2 }
+        let warps = self.key_warps * self.query_warps;
+        let is_even = columns(head_dim).is_multiple_of(64) && warps > 4;
+        if is_even || self.queries < 8 * warps { 4 } else { 2 }
     }
 
     /// Bytes of shared memory; as the template counts them. `with_d_q` for the pass that adds to d_q.
