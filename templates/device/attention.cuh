@@ -30,8 +30,8 @@ struct Tile {
         return room + begin + row * COLUMNS + (word ^ swizzle) * 8;
     }
 
-    // The same of row `row + lane_row` and word `word + lane_word`, for a row that is a multiple of 8, an even word and a
-    // lane_word of 0 or 1. One register holds what depends on the lane; the rest are constants.
+    // The same of row `row + lane_row` and word `word + lane_word`, for a row that is a multiple of 8, and an even word with
+    // a lane_word of 0 or 1, or the word 0. One register holds what depends on the lane; the rest are constants.
     __device__ __forceinline__ T* at(i32 row, i32 word, i32 lane_row, i32 lane_word) const {
         const i32 swizzle = (lane_row / TOGETHER) & (SWIZZLED - 1);
         const i32 lane = begin + lane_row * COLUMNS + (lane_word ^ swizzle) * 8;
@@ -54,12 +54,12 @@ __device__ __forceinline__ void copy_tile(Tile<T, COLUMNS> to, const T* from, i3
     if (AT_ONCE * WORDS != THREADS && own >= AT_ONCE) return;
     const T* source = from + static_cast<i64>(first + own) * stride + word * 8;
     const i64 step = static_cast<i64>(AT_ONCE) * stride;
+    const i32 left = HEAD_DIM == COLUMNS || word * 8 < HEAD_DIM ? end - first - own : 0;
 #pragma unroll
     for (i32 begin = 0; begin < ROWS; begin += AT_ONCE) {
-        const i32 row = begin + own;
-        if (ROWS % AT_ONCE != 0 && row >= ROWS) break;
-        const bool real = first + row < end && (HEAD_DIM == COLUMNS || word * 8 < HEAD_DIM);
-        cp_async_16_or_zero(to.at(row, word), source, real);
+        if (begin + AT_ONCE > ROWS && begin + own >= ROWS) break;
+        T* const target = AT_ONCE % 8 == 0 ? to.at(begin, 0, own, word) : to.at(begin + own, word);
+        cp_async_16_or_zero(target, source, begin < left);
         source += step;
     }
 }
