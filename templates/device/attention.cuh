@@ -64,6 +64,21 @@ __device__ __forceinline__ void copy_tile(Tile<T, COLUMNS> to, const T* from, i3
     }
 }
 
+#ifndef KERNWRIGHT_EMULATOR
+
+// The same number, of which the compiler knows nothing. Addresses that depend on it are computed anew where they are needed:
+// kept in registers across a loop, as they would be, they would cost more than they save.
+__device__ __forceinline__ i32 renewed(i32 value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
+#else
+
+inline i32 renewed(i32 value) { return value; }
+
+#endif
+
 // Fragments, of 16 x 16 elements from row `row` (a multiple of 8) and word `word` (even) on, for this lane.
 
 // Operand a of rows that lie in rows of the tile.

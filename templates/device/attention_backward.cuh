@@ -8,21 +8,6 @@
 constexpr float LOG2_E = 1.44269504088896341f;
 constexpr u32 INFINITY_BITS = 0x7f800000u;
 
-#ifndef KERNWRIGHT_EMULATOR
-
-// The same number, of which the compiler knows nothing. Addresses that depend on it are computed anew where they are needed:
-// kept in registers across a loop, as they would be, they would cost more than they save.
-__device__ __forceinline__ i32 renewed(i32 value) {
-    asm volatile("" : "+r"(value));
-    return value;
-}
-
-#else
-
-inline i32 renewed(i32 value) { return value; }
-
-#endif
-
 // sum += a b^T. Both begin in the tiles at rows `left` and `right` and are as many fragments high as `sum` says. With LOADED,
 // `loaded` is a.
 template <bool LOADED, i32 PARTS, i32 N, typename T, i32 COLUMNS>

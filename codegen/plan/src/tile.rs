@@ -35,6 +35,8 @@ pub struct AttentionForward {
 const HELD: usize = 64;
 /// Widest head of which a warp takes 32 queries: each key that it loads is used twice, and the sums still fit registers.
 const TWO_ROW_TILES: usize = 128;
+/// Widths whose sums and addresses leave no registers for the scores of 64 keys; 128 has simpler addresses.
+const FEW_KEYS: std::ops::Range<usize> = 97..128;
 
 /// The tile of attention's forward; `None` where none fits the GPU.
 ///
@@ -58,10 +60,9 @@ pub fn attention_forward(head_dim: usize, dtype: Dtype, arch: &Arch) -> Option<A
         tile.shared_memory <= arch.shared_memory as usize
             && tile.blocks * (tile.shared_memory + reserved) <= arch.shared_memory_multiprocessor as usize
     };
-    let mut tiles = vec![];
-    for (keys, ring) in [(64, 3), (64, 2), (32, 3), (32, 2)] {
-        tiles.push(tile(128, keys, ring, warps, blocks));
-    }
+    let most = if FEW_KEYS.contains(&head_dim) { 48 } else { 64 };
+    let sizes = [(most, 3), (most, 2), (32, 3), (32, 2)];
+    let mut tiles = sizes.map(|(keys, ring)| tile(128, keys, ring, warps, blocks)).to_vec();
     // Small shared memory, such as that of a GPU declared with less.
     for (queries, keys) in [(128, 32), (64, 32), (64, 16)] {
         tiles.push(tile(queries, keys, 2, queries / FRAGMENT, 1));
