@@ -1,0 +1,303 @@
+//! Attention and its gradient on the emulator, over lengths, widths, groups, masks, types and tiles, held to their
+//! definition.
+//!
+//! The product of all that is far too much to run at once, so that a default run takes a covering set: every two values
+//! of different axes meet in some case, and every width with every type and every GPU's tiles.
+
+#![cfg(feature = "render")]
+#![allow(clippy::print_stderr)]
+
+use kernwright_codegen::render::render;
+use kernwright_compile::testing;
+use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::buffer::Role;
+use kernwright_plan::case::{Case, Fill, input};
+use kernwright_plan::dtype::{self, Dtype};
+use kernwright_plan::executor::{Executor, MicroStep};
+use kernwright_plan::kernels::of_plan;
+use kernwright_plan::lockstep::{Lockstep, Outcome};
+use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
+use kernwright_plan::options::Options;
+use kernwright_plan::passes::{attention, memory};
+use kernwright_plan::plan::{Phase, Plan, Step};
+use kernwright_plan::spec::KernelSpec;
+use kernwright_plan::tape::{read, write};
+use kernwright_runtime::Cuda;
+use kernwright_runtime::driver::Layout;
+use kernwright_runtime::emulator::{self, Emulator, EmulatorDriver};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Instant;
+
+const LENGTHS: [usize; 5] = [1, 17, 127, 129, 200];
+const HEAD_DIMS: [usize; 8] = [8, 40, 64, 80, 96, 128, 192, 256];
+const GROUPS: [usize; 3] = [1, 3, 8];
+const WINDOWS: [Option<usize>; 2] = [None, Some(33)];
+const CAPS: [Option<f64>; 2] = [None, Some(4.0)];
+const ANSWERS: [bool; 2] = [true, false];
+/// With much, more and little shared memory.
+const GPUS: [&str; 3] = ["sm_80", "sm_90a", "sm_86"];
+
+/// Most cases of the covering set.
+const MOST: usize = 300;
+
+/// An index into each axis: length, width, group, window, cap, causal, type, GPU, deterministic.
+const AXES: usize = 9;
+type Point = [usize; AXES];
+/// Some axes and what they are to be.
+type Want = Vec<(usize, usize)>;
+
+const HEAD_DIM: usize = 1;
+const DTYPE: usize = 6;
+const GPU: usize = 7;
+
+fn narrow() -> Vec<Dtype> {
+    dtype::ALL.iter().filter(|row| row.bytes == 2).map(|row| row.dtype).collect()
+}
+
+fn sizes() -> [usize; AXES] {
+    [
+        LENGTHS.len(),
+        HEAD_DIMS.len(),
+        GROUPS.len(),
+        WINDOWS.len(),
+        CAPS.len(),
+        ANSWERS.len(),
+        narrow().len(),
+        GPUS.len(),
+        ANSWERS.len(),
+    ]
+}
+
+/// What the covering set must hold: every two values, and every width, type and GPU.
+fn wants(sizes: &[usize; AXES]) -> BTreeSet<Want> {
+    let mut wants = BTreeSet::new();
+    for one in 0..AXES {
+        for other in one + 1..AXES {
+            for a in 0..sizes[one] {
+                wants.extend((0..sizes[other]).map(|b| vec![(one, a), (other, b)]));
+            }
+        }
+    }
+    for a in 0..sizes[HEAD_DIM] {
+        for b in 0..sizes[DTYPE] {
+            wants.extend((0..sizes[GPU]).map(|c| vec![(HEAD_DIM, a), (DTYPE, b), (GPU, c)]));
+        }
+    }
+    wants
+}
+
+fn holds(point: &[Option<usize>; AXES], want: &Want) -> bool {
+    want.iter().all(|(axis, value)| point[*axis] == Some(*value))
+}
+
+/// A small set that holds every want: each point begins with the largest one left and takes, axis by axis, the value
+/// that meets most others.
+fn covering(sizes: &[usize; AXES]) -> Vec<Point> {
+    let mut left = wants(sizes);
+    let mut points = Vec::new();
+    while let Some(first) = left.iter().max_by_key(|want| (want.len(), std::cmp::Reverse(*want))).cloned() {
+        let mut point = [None; AXES];
+        first.iter().for_each(|(axis, value)| point[*axis] = Some(*value));
+        for axis in 0..AXES {
+            if point[axis].is_some() {
+                continue;
+            }
+            let met = |value: usize| {
+                let mut point = point;
+                point[axis] = Some(value);
+                left.iter().filter(|want| want.contains(&(axis, value)) && holds(&point, want)).count()
+            };
+            // Of equally good ones another one each time.
+            let turned = (0..sizes[axis]).map(|value| (value + points.len()) % sizes[axis]);
+            point[axis] = turned.max_by_key(|value| met(*value));
+        }
+        left.retain(|want| !holds(&point, want));
+        points.push(point.map(Option::unwrap_or_default));
+    }
+    points
+}
+
+/// Every point there is.
+fn product(sizes: &[usize; AXES]) -> Vec<Point> {
+    let mut points = vec![[0; AXES]];
+    for (axis, size) in sizes.iter().enumerate() {
+        let extend = |point: &Point| {
+            let mut point = *point;
+            (0..*size)
+                .map(move |value| {
+                    point[axis] = value;
+                    point
+                })
+                .collect::<Vec<_>>()
+        };
+        points = points.iter().flat_map(extend).collect();
+    }
+    points
+}
+
+/// A case and the GPU whose kernels it is to run.
+fn case(point: &Point) -> (Case, &'static Arch) {
+    let [length, head_dim, group, window, cap, causal, dtype, gpu, deterministic] = *point;
+    let (head_dim, dtype) = (HEAD_DIMS[head_dim], narrow()[dtype]);
+    let op = Attention {
+        heads: GROUPS[group],
+        kv_heads: 1,
+        head_dim,
+        length: LENGTHS[length],
+        causal: ANSWERS[causal],
+        window: WINDOWS[window],
+        softcap: CAPS[cap],
+        scale: (head_dim as f64).sqrt().recip(),
+        form: Form::Fused,
+    };
+    // A second sequence and a second head of keys where they cost little.
+    let batch = if op.length < 100 { 2 } else { 1 };
+    let kv_heads = if op.heads == 1 { 2 } else { 1 };
+    let op = Attention { heads: op.heads * kv_heads, kv_heads, ..op };
+    let options = Options { deterministic: ANSWERS[deterministic], ..Options::default() };
+    let label = format!("{batch} x {op:?}, {}, {}, {options:?}", dtype.name(), GPUS[gpu]);
+    let (q, kv, rows) = (op.heads * head_dim, op.kv_heads * head_dim, batch * op.length);
+
+    let mut plan = Plan::default();
+    let mut fills = Vec::new();
+    let qkv = input(&mut plan, &mut fills, "qkv", &[rows, q + 2 * kv], &Fill::Normal(1.3));
+    let d_out = input(&mut plan, &mut fills, "d_out", &[rows, q], &Fill::Normal(1.0));
+    let d_qkv = plan.add("d_qkv", vec![rows, q + 2 * kv], dtype, Role::Output);
+    for id in [qkv, d_out] {
+        plan.buffers[id.0].dtype = dtype;
+    }
+    let columns = [0..q, q..q + kv, q + kv..q + 2 * kv];
+    let names = [("q", "d_q"), ("k", "d_k"), ("v", "d_v")];
+    let mut reads = Vec::new();
+    let mut gradients = Vec::new();
+    for ((slot, gradient), columns) in names.into_iter().zip(columns) {
+        reads.push(read(slot, plan.add_view(slot, qkv, columns.clone())));
+        gradients.push(write(gradient, plan.add_view(gradient, d_qkv, columns)));
+    }
+    let out = plan.add("out", vec![rows, q], dtype, Role::Activation);
+    let lse = plan.add("lse", vec![batch, op.heads, op.length], Dtype::Fp32, Role::Activation);
+    plan.steps.push(Step {
+        op: op.clone().into(),
+        reads: reads.clone(),
+        writes: vec![write("out", out), write("lse", lse)],
+        phase: Phase::Forward,
+    });
+    reads.extend([read("out", out), read("lse", lse), read("d_out", d_out)]);
+    plan.steps.push(Step {
+        op: AttentionBackward { attention: op, form: BackwardForm::Ordered }.into(),
+        reads,
+        writes: gradients,
+        phase: Phase::Backward,
+    });
+    let plan = memory::place(attention::choose(plan, &options));
+    let arch = arch::find(GPUS[gpu]).unwrap_or_else(|| panic!("no GPU `{}`", GPUS[gpu]));
+    (Case { label, plan, fills, output: out, seed: d_out }, arch)
+}
+
+fn text(spec: &KernelSpec, arch: &Arch) -> Result<String, String> {
+    render(spec, arch).map_err(|error| format!("{error:?}"))
+}
+
+/// Runs a case step by step. Gives the greatest share of the tolerance for each slot.
+fn run(case: &Case, arch: &Arch, options: &emulator::Options) -> Result<Vec<(&'static str, f64)>, String> {
+    let chain = |error: &dyn std::error::Error| format!("{error:?}");
+    let emulator = Emulator::new(options.clone()).map_err(|error| chain(&error))?;
+    let of = arch.clone();
+    let driver = EmulatorDriver::new(emulator, Layout::Separate);
+    let mut device = Cuda::new(driver, arch.clone(), Box::new(move |spec| text(spec, &of)));
+    let id = device.load(case.plan.clone()).map_err(|error| chain(&error))?;
+    let mut lockstep = Lockstep::new(&case.plan).map_err(|error| chain(&error))?;
+    for (buffer, content) in case.content(5) {
+        lockstep.write(buffer, content.values()).map_err(|error| chain(&error))?;
+    }
+    let mut shares = Vec::new();
+    for index in 0..case.plan.steps.len() {
+        let outcome =
+            lockstep.step(&mut device, id, index, MicroStep::First).map_err(|error| chain(&error))?;
+        if let Some(fault) = outcome.fault() {
+            return Err(fault);
+        }
+        match outcome {
+            Outcome::Compared { rows, .. } => shares.extend(rows.iter().map(|row| (row.slot, row.share))),
+            Outcome::NoKernel(why) => return Err(format!("step {index}: {why}")),
+            Outcome::Failed(error) => return Err(chain(&error)),
+        }
+    }
+    Ok(shares)
+}
+
+/// Runs all and panics with every fault.
+fn sweep(what: &str, points: &[Point]) {
+    let Some(compiler) = testing::host_compiler_or_skip(std::env::vars_os(), what) else { return };
+    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emulator");
+    let options = emulator::Options { compiler, cache, workers: 1, checks: true, debug: false };
+    let start = Instant::now();
+    let cases: Vec<_> = points.iter().map(case).collect();
+    // Compiled together, each once, before several cases want the same one.
+    let mut kernels = BTreeMap::new();
+    for (case, arch) in &cases {
+        for spec in of_plan(&case.plan, arch) {
+            kernels.insert(text(&spec, arch).unwrap_or_else(|error| panic!("{error}")), spec.name());
+        }
+    }
+    let named: Vec<(&str, &str)> =
+        kernels.iter().map(|(text, name)| (name.as_str(), text.as_str())).collect();
+    let compiled = Emulator::new(options.clone()).and_then(|mut emulator| emulator.load_all(&named));
+    compiled.unwrap_or_else(|error| panic!("{error}"));
+    let ready = start.elapsed().as_secs_f64();
+
+    let next = Mutex::new(cases.iter());
+    let results = Mutex::new((BTreeMap::new(), Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((case, arch)) = next.lock().ok().and_then(|mut next| next.next()) {
+                    let result = run(case, arch, &options);
+                    let Ok(mut results) = results.lock() else { return };
+                    match result {
+                        Ok(shares) => shares.into_iter().for_each(|(slot, share)| {
+                            let worst: &mut f64 = results.0.entry(slot).or_default();
+                            *worst = worst.max(share);
+                        }),
+                        Err(fault) => results.1.push(format!("{}: {fault}", case.label)),
+                    }
+                }
+            });
+        }
+    });
+    let (worst, faults) = results.into_inner().unwrap_or_default();
+    let worst: Vec<String> = worst.iter().map(|(slot, share)| format!("{slot} {share:.2}")).collect();
+    eprintln!(
+        "{what}: {} cases, {} kernels compiled in {ready:.0} s, all in {:.0} s, greatest shares of the tolerance: {}",
+        cases.len(),
+        kernels.len(),
+        start.elapsed().as_secs_f64(),
+        worst.join(", ")
+    );
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn attention_matches_its_definition_wherever_two_settings_meet() {
+    let points = covering(&sizes());
+    assert!(points.len() <= MOST, "{} cases", points.len());
+    sweep("attention, pairwise", &points);
+}
+
+#[test]
+#[ignore = "hours"]
+fn attention_matches_its_definition_at_every_setting() {
+    sweep("attention, all", &product(&sizes()));
+}
+
+#[test]
+fn the_covering_set_meets_every_want() {
+    let sizes = sizes();
+    let points = covering(&sizes);
+    for want in wants(&sizes) {
+        assert!(points.iter().any(|point| holds(&point.map(Some), &want)), "{want:?}");
+    }
+    assert_eq!(product(&sizes).len(), sizes.iter().product::<usize>());
+}
