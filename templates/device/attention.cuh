@@ -124,8 +124,16 @@ __device__ __forceinline__ void a_of_d(u32 (&a)[4], const float (&left)[4], cons
     a[3] = pack<T>(right[2], right[3]);
 }
 
-// tanh(x) within 1.2e-7, absolute: two instructions of the special functions' unit.
+// tanh(x) within 3 units in the last place. Small scores are as exact as their sums are: below 0.7, where 1 - 2 / (1 + e^2x)
+// would lose their last digits, stands the polynomial in x^2 whose greatest relative error there is least (1.6e-8).
 __device__ __forceinline__ float cap_tangent(float x) {
     constexpr float TWO_LOG2_E = 2.88539008177792681f;
-    return 1.0f - 2.0f * reciprocal(1.0f + exponential_2(TWO_LOG2_E * x));
+    const float square = x * x;
+    float near = -0.00513865752f * square + 0.0200919658f;
+    near = near * square - 0.05355886f;
+    near = near * square + 0.13329111f;
+    near = near * square - 0.333331913f;
+    near = near * square * x + x;
+    const float far = 1.0f - 2.0f * reciprocal(1.0f + exponential_2(TWO_LOG2_E * x));
+    return square < 0.49f ? near : far;
 }
