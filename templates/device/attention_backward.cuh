@@ -5,8 +5,8 @@
 // What the kernels of attention's gradient share: products of fragments, the way of a gradient to memory, and the sums of
 // d_q that many blocks add to.
 
-constexpr float LOG2_E = 1.44269504088896341f;
-constexpr u32 INFINITY_BITS = 0x7f800000u;
+[[maybe_unused]] constexpr float LOG2_E = 1.44269504088896341f;
+[[maybe_unused]] constexpr u32 INFINITY_BITS = 0x7f800000u;
 
 // sum += a b^T. Both begin in the tiles at rows `left` and `right` and are as many fragments high as `sum` says. With LOADED,
 // `loaded` is a.
