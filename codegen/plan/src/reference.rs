@@ -19,7 +19,7 @@ pub type Outputs<F> = Vec<(&'static str, Vec<F>)>;
 pub struct Inputs<F> {
     slots: Vec<(&'static str, Vec<F>, (usize, usize))>,
     wanted: Vec<(&'static str, (usize, usize))>,
-    operands: Option<Dtype>,
+    operands: Option<(Dtype, f64)>,
 }
 
 impl<F: Float> Inputs<F> {
@@ -77,17 +77,23 @@ impl<F: Float> Inputs<F> {
     /// `value` as a tensor core would take it.
     #[must_use]
     pub fn operand(&self, value: F) -> F {
-        self.operands.map_or(value, |dtype| F::of(dtype.round(value.f64())))
+        let Some((dtype, grid)) = self.operands else { return value };
+        let (exact, rounded) = (value.f64(), dtype.round(value.f64()));
+        let is_on_grid = rounded == exact || grid == 1.0;
+        F::of(if is_on_grid { rounded } else { dtype.round(exact * grid) / grid })
     }
 }
 
 /// What the reference rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rounding {
     /// Nothing beyond its own number type.
     None,
     /// Every write to the buffer's element type, and operands of matrix products to this type.
     Follow(Dtype),
+    /// As `Follow`, but numbers that an op computes and that are operands then are multiplied by this before they are
+    /// rounded, and divided by it afterwards: as large an error, and another one.
+    OnGrid(Dtype, f64),
 }
 
 /// The naive executor.
@@ -110,6 +116,11 @@ impl<F: Float> Reference<F> {
     #[must_use]
     pub fn new(rounding: Rounding) -> Self {
         Self { rounding, plans: Vec::new(), shared: HashMap::new() }
+    }
+
+    /// Rounds otherwise from now on.
+    pub fn round(&mut self, rounding: Rounding) {
+        self.rounding = rounding;
     }
 
     /// The content of a buffer at full precision.
@@ -143,7 +154,7 @@ impl<F: Float> Reference<F> {
                 let sum = if add { *slot + *value } else { *value };
                 *slot = match self.rounding {
                     Rounding::None => sum,
-                    Rounding::Follow(_) => F::of(dtype.round(sum.f64())),
+                    Rounding::Follow(_) | Rounding::OnGrid(..) => F::of(dtype.round(sum.f64())),
                 };
             }
         }
@@ -159,7 +170,8 @@ impl<F: Float> Reference<F> {
             slots.map(|read| (read.slot, self.values(plan, read.buffer), dims(read.buffer))).collect();
         let operands = match self.rounding {
             Rounding::None => None,
-            Rounding::Follow(dtype) => Some(dtype),
+            Rounding::Follow(dtype) => Some((dtype, 1.0)),
+            Rounding::OnGrid(dtype, grid) => Some((dtype, grid)),
         };
         let wanted = step.writes.iter().map(|write| (write.slot, dims(write.buffer))).collect();
         let outputs = step.op.reference(&Inputs { slots, wanted, operands }).map_err(ExecutorError::Data)?;
@@ -233,5 +245,26 @@ impl<F: Float> Executor for Reference<F> {
             self.step(plan, &step, micro)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_grid_rounds_otherwise_but_leaves_what_needs_no_rounding() {
+        let inputs = |grid| Inputs::<f64> {
+            slots: Vec::new(),
+            wanted: Vec::new(),
+            operands: Some((Dtype::Bf16, grid)),
+        };
+        for value in [1.0, -0.75, 1.0 + 0.5_f64.powi(7), 0.0, f64::INFINITY] {
+            assert_eq!(inputs(1.37).operand(value), value);
+        }
+        let third = 1.0 / 3.0;
+        let (plain, other) = (inputs(1.0).operand(third), inputs(1.37).operand(third));
+        assert_eq!(plain, Dtype::Bf16.round(third));
+        assert!(plain != other && (other - third).abs() < Dtype::Bf16.epsilon() * third, "{plain} {other}");
     }
 }
