@@ -1,0 +1,11 @@
+//! Every generated kernel, run on the emulator and held to the definition of its op.
+
+#![cfg(feature = "render")]
+#![allow(clippy::print_stderr)]
+
+mod cases;
+mod device;
+mod models;
+mod sweep;
+mod training;
+mod work;
