@@ -30,9 +30,6 @@ const MOST: f64 = 1.5;
 /// The same of the greatest error, which is one number's and chance's.
 const MOST_OF_ONE: f64 = 2.0;
 
-/// Ops whose fused kernels are still to come.
-const WITHOUT_KERNEL: [&str; 1] = ["attention_backward"];
-
 /// What is compared: results forward, then gradients.
 const COMPARED: [&str; 5] = ["out", "lse", "d_q", "d_k", "d_v"];
 
@@ -154,17 +151,11 @@ fn a_fused_attention_loses_little_more_than_a_split_one() {
             let text = |spec: &KernelSpec| render(spec, &arch::ALL[0]).map_err(|error| format!("{error:?}"));
             let driver = EmulatorDriver::new(emulator, Layout::Separate);
             let mut device = Cuda::new(driver, arch::ALL[0].clone(), Box::new(text));
-            results(&mut device, &plan, &inputs)
+            done(results(&mut device, &plan, &inputs))
         };
-        let split = done(of(AttentionPath::Split, true));
+        let split = of(AttentionPath::Split, true);
         for (form, deterministic) in [("ordered", true), ("free", false)] {
-            let fused = match of(AttentionPath::Fused, deterministic) {
-                Err(ExecutorError::NoKernel { op, .. }) if WITHOUT_KERNEL.contains(&op) => {
-                    eprintln!("skipped: {label}, {form}: `{op}` has no kernel yet");
-                    continue;
-                }
-                result => done(result),
-            };
+            let fused = of(AttentionPath::Fused, deterministic);
             let mut line = format!("{label}, {form}:");
             for (index, name) in COMPARED.iter().enumerate() {
                 let truth = &truth[index];
