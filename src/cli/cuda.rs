@@ -1,18 +1,17 @@
 //! `cuda`: the generated kernels of a Shape, to list, read, write to files, or compile and report.
 //!
 //! In: a Shape and GPUs. Out: text or JSON; exit code 1 when a kernel does not compile. Where the text comes from is
-//! `kernels`, files are `copies`, what the compiler says is `report`.
+//! `cli::kernels`, files are `copies`, what the compiler says is `report`.
 
 mod copies;
-mod kernels;
 mod report;
 
+use super::kernels::{self, Kernel};
 use super::table::{Row, Side, Table};
 use super::{Declared, Outcome, units};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
 use clap::Args;
-use kernels::Kernel;
 use kernwright_compile::Report;
 use kernwright_plan::gpu::Gpu;
 use serde::Serialize;

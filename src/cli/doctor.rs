@@ -114,6 +114,7 @@ fn abilities(probe: &Probe) -> Vec<Ability> {
         ability("train and generate on the CPU (`train`, `generate`)", &[]),
         render,
         ability("compile kernels, report registers and spills (`cuda --report`)", &[&probe.nvrtc]),
+        ability("run every kernel on the CPU, every access checked (`check`)", &[&probe.host_compiler]),
         on_gpu,
     ]
 }
@@ -270,6 +271,6 @@ mod tests {
             assert!(text.contains(wanted), "{wanted}:\n{text}");
         }
         let works: Vec<bool> = abilities(&probe).iter().map(|ability| ability.works).collect();
-        assert_eq!(works, [true, true, cfg!(feature = "render"), false, false]);
+        assert_eq!(works, [true, true, cfg!(feature = "render"), false, false, false]);
     }
 }

@@ -3,10 +3,12 @@
 //! One file per command. Exit codes: 0 done, 1 failed (one line on standard error says why and what to do), 2 wrong
 //! usage, 130 and 143 stopped by SIGINT and SIGTERM after saving.
 
+mod check;
 mod cuda;
 mod doctor;
 mod generate;
 mod gpu;
+mod kernels;
 mod libraries;
 mod new;
 mod obstacle;
@@ -54,6 +56,8 @@ enum Command {
     Plan(plan::Arguments),
     /// Write the CUDA of a model for a GPU, or compile it and report registers and spills
     Cuda(cuda::Arguments),
+    /// Run every kernel of a model on the CPU, thread by thread, and hold it to its op's definition
+    Check(check::Arguments),
     /// Print a model as attributes, as TOML or as text, or list its parameters
     Shape(shape::show::Arguments),
     /// Create a crate of your own with a model
@@ -128,6 +132,7 @@ fn run(declared: Option<Declared>) -> ExitCode {
         Command::Generate(arguments) => generate::run(&arguments, declared, &environment),
         Command::Plan(arguments) => plan::run(&arguments, declared, &environment),
         Command::Cuda(arguments) => cuda::run(&arguments, declared, &environment),
+        Command::Check(arguments) => check::run(&arguments, declared, &environment),
         Command::Shape(arguments) => shape::show::run(&arguments, declared, &environment),
         Command::New(arguments) => new::run(&arguments, declared, &environment),
         Command::Doctor(arguments) => doctor::run(&arguments, declared, &environment),

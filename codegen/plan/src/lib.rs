@@ -11,6 +11,7 @@ pub mod card;
 pub mod case;
 pub mod cost;
 pub mod dtype;
+pub mod excerpt;
 pub mod executor;
 pub mod field;
 pub mod float;

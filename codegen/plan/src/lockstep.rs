@@ -52,6 +52,8 @@ pub struct Row {
     pub share: f64,
     /// The greatest error.
     pub error: f64,
+    /// What is allowed of it.
+    pub allowed: f64,
     /// Where it is.
     pub index: usize,
     /// The true value there.
@@ -319,6 +321,7 @@ impl Lockstep {
                 elements: truth.len(),
                 share: greatest(&[share(error, allowed), share(error_rms, allowed_rms)]),
                 error,
+                allowed,
                 index: at,
                 expected: truth.get(at).copied().unwrap_or(0.0),
                 found: found.get(at).copied().map_or(0.0, f64::from),

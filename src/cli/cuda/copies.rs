@@ -4,7 +4,7 @@
 //! A source that an earlier manifest lists and that is no longer generated is removed; nothing else is.
 
 use super::super::shape::Named;
-use super::kernels::Kernel;
+use super::super::kernels::Kernel;
 use kernwright_compile::{Report, Resources};
 use kernwright_plan::spec::SpecValue;
 use serde::{Deserialize, Serialize};

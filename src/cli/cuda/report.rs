@@ -5,7 +5,7 @@
 
 use super::super::table::{Row, Side, Table};
 use super::super::{libraries, units};
-use super::kernels::Kernel;
+use super::super::kernels::Kernel;
 use crate::environment::Environment;
 use crate::model::Cubin;
 use crate::terminal::note;

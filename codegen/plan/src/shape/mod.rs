@@ -5,6 +5,7 @@
 
 mod attention;
 mod fields;
+mod miniature;
 mod padding;
 mod parameters;
 mod parse;
@@ -15,6 +16,7 @@ mod text;
 
 pub use attention::{Attention, LayerKind, LayerName, QkNorm, QkNormOrder, Rope};
 pub use fields::{FIELDS, FieldRow, Kind, PLANNED, SECTIONS};
+pub use miniature::Miniature;
 pub use parameters::{Initial, Parameter};
 pub use parse::{parse, parse_text};
 

@@ -1,9 +1,9 @@
-//! The kernels that `cuda` is about: those a program carries, or those rendered here.
+//! The kernels that `cuda` and `check` are about: those a program carries, or those rendered here.
 //!
 //! In: a Shape, the asked GPUs and what the program declares. Out: a [`Kernel`] per name and GPU, with its text.
 
-use super::super::Declared;
-use super::super::shape::Named;
+use super::Declared;
+use super::shape::Named;
 use crate::model::Cubin;
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::gpu::Gpu;
