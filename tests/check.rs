@@ -56,7 +56,8 @@ fn the_tiny_model_passes_and_the_table_says_what_the_document_does() {
     let table = run(&program, "check", 0);
     let list = |key: &str| document[key].as_array().expect("a list").clone();
     for row in list("ops") {
-        let (op, kernels, launches) = (row["op"].as_str().expect("a name"), &row["n_kernels"], &row["n_launches"]);
+        let (op, kernels, launches) =
+            (row["op"].as_str().expect("a name"), &row["n_kernels"], &row["n_launches"]);
         let line = table.lines().find(|line| line.split_whitespace().next() == Some(op));
         let line = line.unwrap_or_else(|| panic!("`{op}` is not in\n{table}"));
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -66,7 +67,9 @@ fn the_tiny_model_passes_and_the_table_says_what_the_document_does() {
         assert_eq!(line.ends_with("pass"), row["verdict"] == "pass", "{line}");
     }
     let passed: Vec<Value> = list("ops").into_iter().filter(|row| row["verdict"] == "pass").collect();
-    for op in ["embedding_backward", "norm", "linear", "rope", "activation_backward", "head_loss", "head", "adamw"] {
+    for op in
+        ["embedding_backward", "norm", "linear", "rope", "activation_backward", "head_loss", "head", "adamw"]
+    {
         assert!(passed.iter().any(|row| row["op"] == op), "`{op}` did not pass:\n{table}");
     }
     let kernels = list("kernels");
@@ -74,7 +77,8 @@ fn the_tiny_model_passes_and_the_table_says_what_the_document_does() {
     let counts = format!("{} kernels, {} launches, all within", kernels.len(), document["n_launches"]);
     assert!(table.contains(&counts), "{counts}:\n{table}");
     // Most texts are the same for every GPU.
-    let of_all = kernels.iter().filter(|kernel| kernel["gpus"].as_array().map(Vec::len) == Some(list("gpus").len()));
+    let of_all =
+        kernels.iter().filter(|kernel| kernel["gpus"].as_array().map(Vec::len) == Some(list("gpus").len()));
     assert!(of_all.count() > 10, "{kernels:?}");
 }
 
@@ -91,7 +95,10 @@ fn a_wrong_constant_fails_with_op_kernel_index_and_values() {
     let text = run(&program, "check --gpu sm_90a --kernels mine --op norm --json", 1);
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let fault = &document["faults"][0];
-    assert_eq!((&document["passed"], &fault["op"], &fault["kernels"][0]), (&false.into(), &"norm".into(), &kernel.clone().into()));
+    assert_eq!(
+        (&document["passed"], &fault["op"], &fault["kernels"][0]),
+        (&false.into(), &"norm".into(), &kernel.clone().into())
+    );
     assert!(fault["place"]["expected"].is_f64() && document["edited"][0] == *kernel, "{text}");
     // What does not launch it is not spoilt.
     run(&program, "check --gpu sm_90a --op adamw", 0);
@@ -131,7 +138,8 @@ fn what_is_unknown_is_told_with_what_is_near() {
     fs::create_dir(program.path("mine")).expect("a folder");
     let error = run(&program, "check --kernels mine", 1);
     assert!(error.contains("`mine` holds no `.cu` file"), "{error}");
-    let name = run(&program, "cuda --list", 0).lines().find(|name| name.starts_with("adamw")).map(str::to_owned);
+    let name =
+        run(&program, "cuda --list", 0).lines().find(|name| name.starts_with("adamw")).map(str::to_owned);
     let name = name.expect("an AdamW kernel");
     program.file(&format!("mine/{name}x.cu"), b"");
     let error = run(&program, "check --kernels mine", 1);

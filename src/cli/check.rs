@@ -5,6 +5,7 @@
 
 mod bar;
 mod content;
+mod counters;
 mod debugger;
 mod lines;
 mod report;
@@ -52,6 +53,7 @@ Examples:
   kernwright check --preset seed-102m --gpu sm_90a --op norm
   kernwright cuda --preset tiny --gpu sm_90a --out mine     write the kernels, edit one, then
   kernwright check --gpu sm_90a --kernels mine              run it in place of the built-in one
+  kernwright check --gpu sm_90a --op attention --counters   bank conflicts and loads that do not lie together, by line
   kernwright check --json | jq '.ops[] | select(.verdict != \"pass\")'")]
 pub(super) struct Arguments {
     #[command(flatten)]
@@ -83,6 +85,10 @@ pub(super) struct Arguments {
     /// kernels of these names
     #[arg(long, value_name = "DIR")]
     kernels: Option<PathBuf>,
+    /// Count, for each kernel and its worst lines, trips through shared memory's banks, sectors of global memory, matrix
+    /// products and barriers
+    #[arg(long)]
+    counters: bool,
     /// Compile one kernel for a debugger, run only what launches it, and print how to step through it
     #[arg(long, value_name = "KERNEL", conflicts_with = "json")]
     debug: Option<String>,
@@ -171,6 +177,9 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         line(&serde_json::to_string_pretty(&document)?)?;
     } else {
         line(&findings.table().join("\n"))?;
+        if arguments.counters {
+            line(&findings.counts().join("\n"))?;
+        }
         line(&findings.summary(seconds).join("\n"))?;
     }
     Ok(if findings.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -199,14 +208,15 @@ fn setting(arguments: &Arguments, environment: &Environment) -> Result<Setting, 
     };
     // Steps run side by side, so that the blocks of one need not.
     let options = emulator::Options { compiler, cache, workers: 1, checks: true, debug: is_debugged };
-    Ok(Setting { options, texts: Arc::new(Texts::new(Vec::new())), threads })
+    Ok(Setting { options, texts: Arc::new(Texts::new(Vec::new())), threads, counts: arguments.counters })
 }
 
 fn check_length(shape: &Shape, length: Option<usize>) -> Result<(), String> {
     match length.filter(|length| *length > shape.context) {
-        Some(length) => {
-            Err(format!("`--length` must be at most {}, the context of the model, found `{length}`", shape.context))
-        }
+        Some(length) => Err(format!(
+            "`--length` must be at most {}, the context of the model, found `{length}`",
+            shape.context
+        )),
         None => Ok(()),
     }
 }

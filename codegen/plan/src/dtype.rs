@@ -110,7 +110,7 @@ impl Dtype {
     /// Distance between 1 and the next number above it (2^-mantissa bits): the unit of tolerances.
     #[must_use]
     pub fn epsilon(self) -> f64 {
-        0.5_f64.powi(self.row().mantissa_bits.cast_signed())
+        power_of_two(-self.row().mantissa_bits.cast_signed())
     }
 
     /// Greatest exponent of a number of this type; the least one of a normal number is 1 minus this.
@@ -124,7 +124,7 @@ impl Dtype {
         if self.is_integer() {
             return f64::INFINITY;
         }
-        (2.0 - self.epsilon()) * 2_f64.powi(self.max_exponent())
+        (2.0 - self.epsilon()) * power_of_two(self.max_exponent())
     }
 
     /// `value` rounded to this type, to nearest, ties to even; what lies beyond its greatest number becomes infinite.
@@ -133,7 +133,7 @@ impl Dtype {
         if self.is_integer() || !value.is_finite() {
             return value;
         }
-        let least_normal = 2_f64.powi(1 - self.max_exponent());
+        let least_normal = power_of_two(1 - self.max_exponent());
         if value.abs() < least_normal {
             // Subnormal numbers lie evenly; both powers of two are exact.
             let unit = least_normal * self.epsilon();
@@ -160,7 +160,7 @@ impl Dtype {
         let sign = u32::from(value.is_sign_negative()) << (mantissa_bits + exponent_bits);
         let infinite = ((1 << exponent_bits) - 1) << mantissa_bits;
         let size = self.round(value).abs();
-        let least_normal = 2_f64.powi(1 - self.max_exponent());
+        let least_normal = power_of_two(1 - self.max_exponent());
         sign | if size.is_nan() {
             infinite | 1 << (mantissa_bits - 1)
         } else if size.is_infinite() {
@@ -186,7 +186,7 @@ impl Dtype {
         let mantissa = u64::from(bits & ((1 << mantissa_bits) - 1));
         let exponent = u64::from(bits >> mantissa_bits & ((1 << exponent_bits) - 1));
         let size = if exponent == 0 {
-            mantissa as f64 * self.epsilon() * 2_f64.powi(1 - self.max_exponent())
+            mantissa as f64 * self.epsilon() * power_of_two(1 - self.max_exponent())
         } else {
             let is_finite = exponent != (1 << exponent_bits) - 1;
             let exponent =
@@ -220,6 +220,12 @@ impl Dtype {
     pub fn precision(name: &str) -> Option<Self> {
         ALL.iter().find(|row| row.is_precision && row.name == name).map(|row| row.dtype)
     }
+}
+
+/// 2^`exponent`, for the exponents that a double has: put together from its bits, since every product of the references
+/// asks for some.
+fn power_of_two(exponent: i32) -> f64 {
+    f64::from_bits(u64::from((1023 + exponent).cast_unsigned()) << 52)
 }
 
 #[cfg(test)]

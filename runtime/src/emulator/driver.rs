@@ -47,6 +47,12 @@ impl EmulatorDriver {
         Self { emulator, layout, allocations, kernels, recordings, marks, launches: 0 }
     }
 
+    /// The emulator, for what only it knows.
+    #[must_use]
+    pub fn emulator(&self) -> &Emulator {
+        &self.emulator
+    }
+
     /// Kernels launched so far.
     #[must_use]
     pub fn launches(&self) -> usize {

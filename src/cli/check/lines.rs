@@ -16,7 +16,8 @@ pub(super) fn quoted(report: &str, stop: &Stop, texts: &Texts) -> String {
         .collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let line = |number: usize| Some(format!("\n  {number:5} | {}", text.text.lines().nth(number.checked_sub(1)?)?));
+    let line =
+        |number: usize| Some(format!("\n  {number:5} | {}", text.text.lines().nth(number.checked_sub(1)?)?));
     let lines: String = numbers.into_iter().filter_map(line).collect();
     format!("{file}{lines}")
 }

@@ -4,6 +4,7 @@
 
 use super::super::table::{Row as Line, Side, Table};
 use super::super::units;
+use super::counters::{self, Counts};
 use super::texts::Texts;
 use super::walk::Finding;
 use kernwright_plan::lockstep::{Outcome, Row};
@@ -84,6 +85,8 @@ pub(super) struct KernelRow {
     n_steps: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<std::path::PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counters: Option<Counts>,
 }
 
 impl Findings {
@@ -98,7 +101,9 @@ impl Findings {
             what: format!("{kernel} was not run: no plan of the check launches it"),
         }));
         let mut kernels: BTreeMap<usize, KernelRow> = BTreeMap::new();
-        for Finding { op, stop, .. } in findings.iter().filter(|one| !matches!(one.outcome, Outcome::NoKernel(_))) {
+        for Finding { op, stop, counters, .. } in
+            findings.iter().filter(|one| !matches!(one.outcome, Outcome::NoKernel(_)))
+        {
             for name in &stop.kernels {
                 let Some(text) = texts.get(&stop.arch, name) else { continue };
                 let row = || KernelRow {
@@ -107,9 +112,13 @@ impl Findings {
                     gpus: Vec::new(),
                     n_steps: 0,
                     file: text.file.clone(),
+                    counters: None,
                 };
                 let row = kernels.entry(text.number).or_insert_with(row);
                 row.n_steps += 1;
+                for counter in counters.iter().filter(|counter| counter.kernel == *name) {
+                    row.counters.get_or_insert_default().add(counter, &text.text);
+                }
                 let new: Vec<_> = stop.gpus.iter().filter(|gpu| !row.gpus.contains(gpu)).cloned().collect();
                 row.gpus.extend(new);
             }
@@ -148,7 +157,10 @@ impl Findings {
             let verdict = match (row.verdict, &row.why) {
                 (Verdict::Pass, _) => "pass".to_owned(),
                 (Verdict::Fail, _) => "FAIL".to_owned(),
-                (Verdict::NoKernel, why) => format!("no kernel yet: {}", why.as_deref().unwrap_or_default()),
+                (Verdict::NoKernel, why) => match why.as_deref() {
+                    Some("no kernel yet") | None => "no kernel yet".to_owned(),
+                    Some(why) => format!("no kernel yet: {why}"),
+                },
             };
             Line::Cells(vec![
                 row.op.to_owned(),
@@ -162,6 +174,13 @@ impl Findings {
             ])
         };
         Table { columns, rows: self.ops.iter().map(row).collect() }.lines()
+    }
+
+    /// What was counted, kernel by kernel.
+    pub(super) fn counts(&self) -> Vec<String> {
+        counters::table(
+            self.kernels.iter().filter_map(|row| Some((row.kernel.as_str(), row.counters.as_ref()?))),
+        )
     }
 
     /// Every fault, and what is to be said last.

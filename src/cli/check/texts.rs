@@ -52,7 +52,12 @@ impl Texts {
 
     /// Takes in the files of a folder: `<kernel>.cu` for every GPU, `<arch>/<kernel>.cu` for one, as `cuda --out` writes
     /// them. Gives the names of the kernels that are not as they were, sorted.
-    pub(super) fn edit(&mut self, folder: &Path, kernels: &[Kernel], model: &str) -> Result<Vec<String>, Box<dyn Error>> {
+    pub(super) fn edit(
+        &mut self,
+        folder: &Path,
+        kernels: &[Kernel],
+        model: &str,
+    ) -> Result<Vec<String>, Box<dyn Error>> {
         let mut edited = Vec::new();
         let mut n_files = 0;
         for path in files(folder)? {
@@ -77,7 +82,9 @@ impl Texts {
             }
         }
         if n_files == 0 {
-            return Err(format!("`{}` holds no `.cu` file; `cuda --out` writes them", folder.display()).into());
+            return Err(
+                format!("`{}` holds no `.cu` file; `cuda --out` writes them", folder.display()).into()
+            );
         }
         edited.sort();
         edited.dedup();

@@ -7,7 +7,7 @@ use super::content;
 use super::texts::{Text, Texts};
 use super::work::{Stop, Walk, obstacle, order};
 use kernwright_plan::arch::Arch;
-use kernwright_plan::dtype::Dtype;
+use kernwright_plan::buffer::BufferId;
 use kernwright_plan::excerpt::{Excerpt, excerpt};
 use kernwright_plan::executor::{Executor, ExecutorError, Values};
 use kernwright_plan::lockstep::{Lockstep, Outcome};
@@ -15,7 +15,7 @@ use kernwright_plan::plan::Plan;
 use kernwright_plan::reference::{Reference, Rounding};
 use kernwright_runtime::Cuda;
 use kernwright_runtime::driver::Layout;
-use kernwright_runtime::emulator::{Emulator, EmulatorDriver, EmulatorError, Options};
+use kernwright_runtime::emulator::{Counter, Emulator, EmulatorDriver, EmulatorError, Options};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -30,6 +30,8 @@ pub(super) struct Finding {
     pub(super) outcome: Outcome,
     /// Kernels launched for it.
     pub(super) launches: usize,
+    /// What its kernels' speed depends on, where that was asked for.
+    pub(super) counters: Vec<Counter>,
     pub(super) seconds: f64,
 }
 
@@ -38,7 +40,7 @@ struct Job {
     number: usize,
     stop: Stop,
     plan: Plan,
-    inputs: Vec<(kernwright_plan::buffer::BufferId, Vec<f32>)>,
+    inputs: Vec<(BufferId, Vec<f32>)>,
 }
 
 /// How to run.
@@ -46,11 +48,17 @@ pub(super) struct Setting {
     pub(super) options: Options,
     pub(super) texts: Arc<Texts>,
     pub(super) threads: usize,
+    /// Count?
+    pub(super) counts: bool,
 }
 
 /// Compiles the kernels of all walks, each text once, in rounds of as many as there are threads; `tell` hears how many are
 /// done. What does not compile is told by the step that needs it.
-pub(super) fn compile(walks: &[Walk], setting: &Setting, tell: &dyn Fn(usize, usize)) -> Result<(), EmulatorError> {
+pub(super) fn compile(
+    walks: &[Walk],
+    setting: &Setting,
+    tell: &dyn Fn(usize, usize),
+) -> Result<(), EmulatorError> {
     let mut texts: BTreeMap<usize, (&str, &Text)> = BTreeMap::new();
     for stop in walks.iter().flat_map(|walk| &walk.stops) {
         for name in &stop.kernels {
@@ -124,8 +132,8 @@ fn along(
     send: &mut dyn FnMut(Job) -> Result<(), Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     let Walk { shape, plan, stops } = walk;
-    let narrow = plan.buffers.iter().map(|buffer| buffer.dtype).find(|dtype| dtype.bytes() < 4);
-    let mut reference = Reference::<f32>::new(Rounding::Follow(narrow.unwrap_or(Dtype::Fp32)));
+    // What is handed on is rounded there.
+    let mut reference = Reference::<f32>::new(Rounding::None);
     let id = reference.load(plan.clone())?;
     for (buffer, content) in content::lasting(shape, plan) {
         reference.write(id, buffer, content.values())?;
@@ -158,21 +166,25 @@ fn hold(job: Job, setting: &Setting) -> Finding {
     let start = Instant::now();
     let Job { stop, plan, inputs, .. } = job;
     let op = plan.steps[0].op.name();
-    let mut launches = 0;
+    let (mut launches, mut counters) = (0, Vec::new());
     let outcome = match obstacle(&plan, 0, &stop.arch) {
         Some(why) => Ok(Outcome::NoKernel(why.to_owned())),
-        None => compare(plan, &inputs, &stop, setting, &mut launches),
+        None => device(&stop.arch, setting).and_then(|mut device| {
+            let outcome = compare(plan, &inputs, &stop, &mut device);
+            launches = device.driver().launches();
+            counters = device.driver().emulator().counters();
+            outcome
+        }),
     };
     let outcome = outcome.unwrap_or_else(Outcome::Failed);
-    Finding { op, stop, outcome, launches, seconds: start.elapsed().as_secs_f64() }
+    Finding { op, stop, outcome, launches, counters, seconds: start.elapsed().as_secs_f64() }
 }
 
 fn compare(
     plan: Plan,
-    inputs: &[(kernwright_plan::buffer::BufferId, Vec<f32>)],
+    inputs: &[(BufferId, Vec<f32>)],
     stop: &Stop,
-    setting: &Setting,
-    launches: &mut usize,
+    device: &mut Cuda<EmulatorDriver>,
 ) -> Result<Outcome, ExecutorError> {
     let mut lockstep = Lockstep::new(&plan)?;
     for (buffer, values) in inputs {
@@ -183,19 +195,17 @@ fn compare(
             lockstep.write(*buffer, Values::Float(values))?;
         }
     }
-    let mut device = device(&stop.arch, setting)?;
     let id = device.load(plan)?;
-    let outcome = lockstep.step(&mut device, id, 0, stop.micro.step());
-    *launches = device.driver().launches();
-    outcome
+    lockstep.step(device, id, 0, stop.micro.step())
 }
 
 /// An emulated GPU. Each buffer is an allocation of its own there, so that no access outside of one goes unseen.
 fn device(arch: &Arch, setting: &Setting) -> Result<Cuda<EmulatorDriver>, ExecutorError> {
-    let emulator = Emulator::new(setting.options.clone()).map_err(|error| ExecutorError::Device {
+    let mut emulator = Emulator::new(setting.options.clone()).map_err(|error| ExecutorError::Device {
         what: "start the emulator".to_owned(),
         source: Box::new(error),
     })?;
+    emulator.count(setting.counts);
     let (texts, of) = (Arc::clone(&setting.texts), arch.clone());
     let source = move |spec: &kernwright_plan::spec::KernelSpec| {
         let name = spec.name();

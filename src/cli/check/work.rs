@@ -117,7 +117,8 @@ fn wanted(shape: &Shape, options: &Options, sizes: Sizes, arch: &Arch) -> BTreeS
 /// How large the buffers of a step are.
 fn size(plan: &Plan, step: usize) -> usize {
     let step = &plan.steps[step];
-    let buffers = step.reads.iter().map(|read| read.buffer).chain(step.writes.iter().map(|write| write.buffer));
+    let buffers =
+        step.reads.iter().map(|read| read.buffer).chain(step.writes.iter().map(|write| write.buffer));
     buffers.map(|id| plan.buffer(id).len()).sum()
 }
 
@@ -125,9 +126,10 @@ fn signature(plan: &Plan, step: usize, micro: Micro, numbers: Vec<usize>) -> Sig
     let step = plan.steps[step].at(micro.step());
     let dtype = |id| plan.buffer(id).dtype.name();
     let reads = step.reads.iter().map(|read| (read.slot, dtype(read.buffer), None));
-    let writes = step.writes.iter().map(|write| {
-        (write.slot, dtype(write.buffer), Some(write.mode == Mode::Accumulate))
-    });
+    let writes = step
+        .writes
+        .iter()
+        .map(|write| (write.slot, dtype(write.buffer), Some(write.mode == Mode::Accumulate)));
     (step.op.name(), reads.chain(writes).collect(), numbers)
 }
 
@@ -160,7 +162,8 @@ pub(super) fn walks(
                     }
                     let text = |name: &String| {
                         let found = texts.get(arch, name).map(|text| text.number);
-                        found.ok_or_else(|| format!("there is no text of kernel `{name}` for `{}`", arch.name))
+                        found
+                            .ok_or_else(|| format!("there is no text of kernel `{name}` for `{}`", arch.name))
                     };
                     let numbers: Vec<usize> = names.iter().map(text).collect::<Result<_, _>>()?;
                     if let Some(missing) = missing.get_mut(&*arch.name) {
@@ -178,7 +181,8 @@ pub(super) fn walks(
                         Some((_, stop)) => {
                             add(&mut stop.gpus, &arch.name);
                             let (old, new) = (size(&plan, stop.step), size(&plan, step));
-                            let is_better = if old > MOST_VALUES { new < old } else { new > old && new <= MOST_VALUES };
+                            let is_better =
+                                if old > MOST_VALUES { new < old } else { new > old && new <= MOST_VALUES };
                             // What is launched is this GPU's own.
                             if is_better && stop.arch == *arch {
                                 (stop.step, stop.micro) = (step, micro);
@@ -186,7 +190,10 @@ pub(super) fn walks(
                         }
                         None => {
                             let gpus = vec![arch.name.to_string()];
-                            found.push((signature, Stop { step, micro, arch: arch.clone(), kernels: names, gpus }));
+                            found.push((
+                                signature,
+                                Stop { step, micro, arch: arch.clone(), kernels: names, gpus },
+                            ));
                         }
                     }
                 }
@@ -201,9 +208,9 @@ pub(super) fn walks(
             }
         }
     }
-    let missing = missing.into_iter().flat_map(|(arch, names)| {
-        names.into_iter().map(move |name| format!("kernel `{name}` for `{arch}`"))
-    });
+    let missing = missing
+        .into_iter()
+        .flat_map(|(arch, names)| names.into_iter().map(move |name| format!("kernel `{name}` for `{arch}`")));
     Ok((walks, missing.collect()))
 }
 

@@ -3,8 +3,8 @@
 //! In: kernels, and what the compiler said of them if it was asked. Out: files, touched only where their text changed.
 //! A source that an earlier manifest lists and that is no longer generated is removed; nothing else is.
 
-use super::super::shape::Named;
 use super::super::kernels::Kernel;
+use super::super::shape::Named;
 use kernwright_compile::{Report, Resources};
 use kernwright_plan::spec::SpecValue;
 use serde::{Deserialize, Serialize};

@@ -3,9 +3,9 @@
 //! In: kernels. Out: a table, or the same as data for `--json`. Compiles through the cache of cubins what the program
 //! does not carry compiled.
 
+use super::super::kernels::Kernel;
 use super::super::table::{Row, Side, Table};
 use super::super::{libraries, units};
-use super::super::kernels::Kernel;
 use crate::environment::Environment;
 use crate::model::Cubin;
 use crate::terminal::note;

@@ -74,8 +74,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn names(shape: &Shape, options: &Options, arch: &arch::Arch) -> BTreeSet<String> {
-        let plans =
-            [train_step(shape, options, 1, 1), forward_step(shape, options, 1, 1, Head::Logits(1))];
+        let plans = [train_step(shape, options, 1, 1), forward_step(shape, options, 1, 1, Head::Logits(1))];
         plans.iter().flat_map(|plan| of_plan(plan, arch)).map(|spec| KernelSpec::name(&spec)).collect()
     }
 
