@@ -109,7 +109,8 @@ fn a_missing_barrier_fails_with_the_report_and_its_lines() {
     let Some(program) = program("checking a kernel with a missing barrier") else { return };
     let kernel = spoil(&program, "embedding_backward", |text| text.replacen("    barrier();", "    ;", 1));
     let text = run(&program, "check --gpu sm_90a --kernels mine/sm_90a --op embedding_backward", 1);
-    assert!(text.contains(&format!("`{kernel}`: thread (")), "{text}");
+    assert!(text.contains("error: `embedding_backward`: thread ("), "{text}");
+    assert!(text.contains(&format!("kernel `{kernel}` on ")), "{text}");
     assert!(text.contains("with no barrier between") || text.contains("where nobody has written"), "{text}");
     assert!(text.contains(&format!("in `mine/sm_90a/{kernel}.cu`")) && text.contains(" | "), "{text}");
 }

@@ -7,10 +7,12 @@ use super::super::units;
 use super::counters::{self, Counts};
 use super::texts::Texts;
 use super::walk::Finding;
+use kernwright_plan::executor::ExecutorError;
 use kernwright_plan::lockstep::{Outcome, Row};
 use kernwright_plan::ops;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 
 /// One op.
 #[derive(Clone, Debug, Serialize)]
@@ -49,6 +51,9 @@ pub(super) struct Fault {
     /// Where a value is wrong: the op's name for the buffer, its type, index, both values.
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<Place>,
+    /// What was launched, where that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    launch: Option<String>,
     /// In words; the emulator's report where there is one.
     what: String,
 }
@@ -98,6 +103,7 @@ impl Findings {
             kernels: Vec::new(),
             gpus: Vec::new(),
             place: None,
+            launch: None,
             what: format!("{kernel} was not run: no plan of the check launches it"),
         }));
         let mut kernels: BTreeMap<usize, KernelRow> = BTreeMap::new();
@@ -208,10 +214,13 @@ impl Findings {
 impl Fault {
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("error: {}", self.what)];
-        if !self.kernels.is_empty() {
+        let gpus = self.gpus.join(", ");
+        if let Some(launch) = &self.launch {
+            lines.push(format!("  {launch}, for {gpus}"));
+        } else if !self.kernels.is_empty() {
             let names: Vec<String> = self.kernels.iter().map(|name| format!("`{name}`")).collect();
             let kernels = if names.len() == 1 { "kernel" } else { "kernels" };
-            lines.push(format!("  {kernels} {} for {}", names.join(", "), self.gpus.join(", ")));
+            lines.push(format!("  {kernels} {} for {gpus}", names.join(", ")));
         }
         lines
     }
@@ -292,19 +301,38 @@ fn faults(finding: &Finding, texts: &Texts) -> Vec<Fault> {
         kernels: stop.kernels.clone(),
         gpus: stop.gpus.clone(),
         place,
+        launch: None,
         what,
     };
     match outcome {
         Outcome::NoKernel(_) => Vec::new(),
-        Outcome::Failed(_) => {
-            let report = outcome.fault().unwrap_or_default();
+        Outcome::Failed(error) => {
+            let (launch, report) = failure(error);
             let lines = super::lines::quoted(&report, stop, texts);
-            vec![fault(format!("`{op}`: {report}{lines}"), None)]
+            let told = stop.kernels.iter().find_map(|name| report.strip_prefix(&format!("`{name}`: ")));
+            let what = format!("`{op}`: {}{lines}", told.unwrap_or(&report));
+            vec![Fault { launch, ..fault(what, None) }]
         }
         Outcome::Compared { rows, strays } => {
             let wrong = rows.iter().filter(|row| !row.passes()).map(|row| fault(told(row), Some(place(row))));
             wrong.chain(strays.iter().map(|stray| fault(stray.clone(), None))).collect()
         }
+    }
+}
+
+/// What was launched, in words, and what the emulator says of it; else the error with its causes.
+fn failure(error: &ExecutorError) -> (Option<String>, String) {
+    let chain = |error: &dyn Error| {
+        let causes = std::iter::successors(error.source(), |cause| cause.source());
+        causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    };
+    match error {
+        // The step is the only one of its plan: its number says nothing.
+        ExecutorError::Device { what, source } if what.starts_with("run step ") => {
+            let launch = what.split_once("), ").map(|(_, launch)| launch.to_owned());
+            (launch, chain(source.as_ref()))
+        }
+        error => (None, chain(error)),
     }
 }
 
