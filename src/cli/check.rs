@@ -13,6 +13,7 @@ mod texts;
 mod walk;
 mod work;
 
+use super::plan::Path as AttentionArgument;
 use super::{Declared, Outcome, kernels, units};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
@@ -22,7 +23,6 @@ use clap::builder::PossibleValuesParser;
 use kernwright_compile::HostCompiler;
 use kernwright_plan::dtype::{self, Dtype};
 use kernwright_plan::gpu::Gpu;
-use kernwright_plan::options::AttentionPath;
 use kernwright_plan::shape::Shape;
 use kernwright_plan::{Options, ops};
 use kernwright_runtime::emulator;
@@ -75,10 +75,10 @@ pub(super) struct Arguments {
     /// Run the steps of this op only; may be given several times
     #[arg(long, value_name = "OP", value_parser = op_names(), hide_possible_values = true)]
     op: Vec<String>,
-    /// How attention is computed
-    #[arg(long, value_name = "PATH", value_parser = ["fused", "split"], default_value = "fused")]
-    attention: String,
-    /// Check the kernels that may add in any order
+    /// How attention is computed on the GPU
+    #[arg(long, value_name = "PATH", value_enum, default_value_t = AttentionArgument::Fused)]
+    attention: AttentionArgument,
+    /// Check the faster kernels that may add in any order
     #[arg(long)]
     nondeterministic: bool,
     /// Run the copies in DIR (<kernel>.cu, or <arch>/<kernel>.cu as `cuda --out` writes them) in place of the built-in
@@ -130,11 +130,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         return Err(kernels::unknown(&named.name, name, &all).into());
     }
     let precision = arguments.precision.as_deref().and_then(Dtype::precision);
-    let attention = match arguments.attention.as_str() {
-        "split" => AttentionPath::Split,
-        _ => AttentionPath::Fused,
-    };
-    let deterministic = !arguments.nondeterministic;
+    let (attention, deterministic) = (arguments.attention.into(), !arguments.nondeterministic);
     let options = Options { precision, attention, deterministic, ..Options::default() };
     let sizes = Sizes { batch: arguments.batch.into(), length: arguments.length.map(usize::from) };
     check_length(&named.shape, sizes.length)?;

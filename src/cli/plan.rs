@@ -78,7 +78,7 @@ pub(super) struct Arguments {
 
 /// Values of `--attention`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Path {
+pub(super) enum Path {
     /// In one kernel that never writes the scores; with fp32 operands split
     Fused,
     /// A product, a softmax and a product, with the scores in memory

@@ -3,7 +3,7 @@
 //! In: findings. Out: lines, or a document for `--json`.
 
 use super::super::table::{Row as Line, Side, Table};
-use super::super::units;
+use super::super::{chain, units};
 use super::counters::{self, Counts};
 use super::texts::Texts;
 use super::walk::Finding;
@@ -12,7 +12,6 @@ use kernwright_plan::lockstep::{Outcome, Row};
 use kernwright_plan::ops;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
 
 /// One op.
 #[derive(Clone, Debug, Serialize)]
@@ -322,10 +321,6 @@ fn faults(finding: &Finding, texts: &Texts) -> Vec<Fault> {
 
 /// What was launched, in words, and what the emulator says of it; else the error with its causes.
 fn failure(error: &ExecutorError) -> (Option<String>, String) {
-    let chain = |error: &dyn Error| {
-        let causes = std::iter::successors(error.source(), |cause| cause.source());
-        causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-    };
     match error {
         // The step is the only one of its plan: its number says nothing.
         ExecutorError::Device { what, source } if what.starts_with("run step ") => {
