@@ -54,7 +54,6 @@ fn the_form_follows_type_and_options_and_scratch_follows_the_form() {
             let (batch, length) = (5, 137.min(shape.context));
             let plan = train_step(&shape, &options, batch, length);
             let is_split = precision == Dtype::Fp32 || options.attention == AttentionPath::Split;
-            let tokens = batch * length;
             for step in plan.steps.iter().filter(|step| is_attention(step)) {
                 let place = format!("{name}, {options:?}: {}", step.op.name());
                 let mut expected = Vec::new();
