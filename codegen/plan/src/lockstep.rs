@@ -8,7 +8,8 @@
 //! in the last place of the greatest true value; likewise for the root of the mean square. It comes from the types, never
 //! from what passes. The truth is the reference in f64. Where few rounded numbers decide, their error is a matter of luck:
 //! if that of the first reference does not suffice, those of some that round on other grids count as well, the greatest
-//! of them. What is zero by cancellation has no scale of its own, and is measured by all that the step writes.
+//! of them. What is zero by cancellation has no scale of its own: it is measured by the greatest number that the step
+//! writes, times the root of a row's columns, by which the errors of the sums that cancel grow.
 
 use crate::buffer::{BufferId, Role};
 use crate::dtype::Dtype;
@@ -307,7 +308,8 @@ impl Lockstep {
             let (error, error_rms) = (greatest(&errors), root_mean_square(&errors));
             let unit = 4.0 * dtype.epsilon();
             let is_zero = greatest(size) == 0.0;
-            let floor = if is_zero { 4.0 * Dtype::Fp32.epsilon() * scale } else { 0.0 };
+            let sums = 4.0 * Dtype::Fp32.epsilon() * scale * (buffer.columns() as f64).sqrt();
+            let floor = if is_zero { sums } else { 0.0 };
             let allowed = 2.0 * greatest(base) + unit * greatest(size) + floor;
             let allowed_rms = 2.0 * root_mean_square(base) + unit * root_mean_square(size) + floor;
             let share = |error: f64, allowed: f64| if error == 0.0 { 0.0 } else { error / allowed };
