@@ -23,13 +23,24 @@ fn command(program: &Program, arguments: &str) -> Command {
     command
 }
 
-/// Runs it; what it printed, if it ended with this code.
-fn run(program: &Program, arguments: &str, code: i32) -> String {
+/// Runs it; what it printed to standard output and to standard error, if it ended with this code.
+fn both(program: &Program, arguments: &str, code: i32) -> [String; 2] {
     let Output { status, stdout, stderr } = command(program, arguments).output().expect("the program starts");
     let [text, error] = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     assert_eq!(status.code(), Some(code), "`{arguments}`:\n{text}\n{error}");
     assert!(!error.contains("panicked"), "`{arguments}`: {error}");
-    text + &error
+    [text, error]
+}
+
+/// The same, in one text.
+fn run(program: &Program, arguments: &str, code: i32) -> String {
+    both(program, arguments, code).concat()
+}
+
+/// What it printed as JSON.
+fn document(program: &Program, arguments: &str, code: i32) -> Value {
+    let [text, _] = both(program, arguments, code);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("`{arguments}`: {error}:\n{text}"))
 }
 
 /// Writes the kernels of the tiny model for one GPU, and spoils those whose name begins so, behind the vocabulary; gives
@@ -52,7 +63,7 @@ fn spoil(program: &Program, begins: &str, edit: impl Fn(&str) -> String) -> Stri
 #[test]
 fn the_tiny_model_passes_and_the_table_says_what_the_document_does() {
     let Some(program) = program("checking the tiny model") else { return };
-    let document: Value = serde_json::from_str(&run(&program, "check --json", 0)).expect("JSON");
+    let document = document(&program, "check --json", 0);
     let table = run(&program, "check", 0);
     let list = |key: &str| document[key].as_array().expect("a list").clone();
     for row in list("ops") {
@@ -92,14 +103,13 @@ fn a_wrong_constant_fails_with_op_kernel_index_and_values() {
         assert!(text.contains(wanted), "{wanted}:\n{text}");
     }
     assert!(text.contains(&format!("kernel `{kernel}` for sm_90a")), "{kernel}:\n{text}");
-    let text = run(&program, "check --gpu sm_90a --kernels mine --op norm --json", 1);
-    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let document = document(&program, "check --gpu sm_90a --kernels mine --op norm --json", 1);
     let fault = &document["faults"][0];
     assert_eq!(
         (&document["passed"], &fault["op"], &fault["kernels"][0]),
         (&false.into(), &"norm".into(), &kernel.clone().into())
     );
-    assert!(fault["place"]["expected"].is_f64() && document["edited"][0] == *kernel, "{text}");
+    assert!(fault["place"]["expected"].is_f64() && document["edited"][0] == *kernel, "{document}");
     // What does not launch it is not spoilt.
     run(&program, "check --gpu sm_90a --op adamw", 0);
 }

@@ -1,0 +1,163 @@
+//! The forms of attention's gradient beside each other on the emulator, and on numbers that break careless ones.
+
+#![cfg(feature = "render")]
+
+use kernwright_codegen::render::render;
+use kernwright_compile::testing;
+use kernwright_plan::Options;
+use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::buffer::Role;
+use kernwright_plan::dtype::{self, Dtype};
+use kernwright_plan::executor::{Executor, MicroStep, Values};
+use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
+use kernwright_plan::passes::{attention, memory};
+use kernwright_plan::plan::{Phase, Plan, Step};
+use kernwright_plan::spec::KernelSpec;
+use kernwright_plan::tape::{read, write};
+use kernwright_runtime::Cuda;
+use kernwright_runtime::driver::Layout;
+use kernwright_runtime::emulator::{self, Emulator, EmulatorDriver};
+use std::path::PathBuf;
+
+const SLOTS: [&str; 3] = ["d_q", "d_k", "d_v"];
+
+fn op(head_dim: usize, length: usize) -> Attention {
+    Attention {
+        heads: 3,
+        kv_heads: 1,
+        head_dim,
+        length,
+        causal: true,
+        window: None,
+        softcap: None,
+        scale: (head_dim as f64).sqrt().recip(),
+        form: Form::Fused,
+    }
+}
+
+/// Attention and its gradient, whose operands are columns of one buffer; gradients are fp32.
+fn plan(op: &Attention, dtype: Dtype, deterministic: bool) -> Plan {
+    let (q, kv) = (op.heads * op.head_dim, op.kv_heads * op.head_dim);
+    let columns = [0..q, q..q + kv, q + kv..q + 2 * kv];
+    let mut plan = Plan::default();
+    let qkv = plan.add("qkv", vec![op.length, q + 2 * kv], dtype, Role::Input);
+    let d_out = plan.add("d_out", vec![op.length, q], dtype, Role::Input);
+    let out = plan.add("out", vec![op.length, q], dtype, Role::Activation);
+    let lse = plan.add("lse", vec![1, op.heads, op.length], Dtype::Fp32, Role::Activation);
+    let operands = ["q", "k", "v"].into_iter().zip(columns);
+    let mut reads: Vec<_> =
+        operands.map(|(slot, columns)| read(slot, plan.add_view(slot, qkv, columns))).collect();
+    let widths = SLOTS.into_iter().zip([q, kv, kv]);
+    let gradients: Vec<_> = widths
+        .map(|(slot, columns)| {
+            write(slot, plan.add(slot, vec![op.length, columns], Dtype::Fp32, Role::Output))
+        })
+        .collect();
+    plan.steps.push(Step {
+        op: op.clone().into(),
+        reads: reads.clone(),
+        writes: vec![write("out", out), write("lse", lse)],
+        phase: Phase::Forward,
+    });
+    reads.extend([read("out", out), read("lse", lse), read("d_out", d_out)]);
+    plan.steps.push(Step {
+        op: AttentionBackward { attention: op.clone(), form: BackwardForm::Ordered }.into(),
+        reads,
+        writes: gradients,
+        phase: Phase::Backward,
+    });
+    memory::place(attention::choose(plan, &Options { deterministic, ..Options::default() }))
+}
+
+/// Numbers between -1 and 1 that look random.
+fn noise(n: usize) -> Vec<f32> {
+    (0..n as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 23) as f32 - 1.0).collect()
+}
+
+/// d_q, d_k and d_v.
+fn gradients(plan: &Plan, qkv: &[f32], arch: &Arch, workers: usize) -> Option<[Vec<f32>; 3]> {
+    let compiler = testing::host_compiler_or_skip(std::env::vars_os(), "gradients of attention")?;
+    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emulator");
+    let options = emulator::Options { compiler, cache, workers, checks: true, debug: false };
+    let emulator = Emulator::new(options).unwrap_or_else(|error| panic!("{error}"));
+    let of = arch.clone();
+    let text = move |spec: &KernelSpec| render(spec, &of).map_err(|error| format!("{error:?}"));
+    let mut device = Cuda::new(EmulatorDriver::new(emulator, Layout::Separate), arch.clone(), Box::new(text));
+    let id = device.load(plan.clone()).unwrap_or_else(|error| panic!("{error}"));
+    let find = |name| plan.find(name).unwrap_or_else(|| panic!("no `{name}`"));
+    let d_out = noise(plan.buffer(find("d_out")).len());
+    for (name, values) in [("qkv", qkv), ("d_out", &d_out)] {
+        device.write(id, find(name), Values::Float(values)).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let all = 0..plan.steps.len();
+    device.run(id, all, MicroStep::First).unwrap_or_else(|error| panic!("{error}: {error:?}"));
+    Some(SLOTS.map(|slot| device.read(id, find(slot)).unwrap_or_else(|error| panic!("{error}"))))
+}
+
+fn input(op: &Attention) -> Vec<f32> {
+    noise(op.length * (op.heads + 2 * op.kv_heads) * op.head_dim)
+}
+
+fn large_and_small() -> [&'static Arch; 2] {
+    ["sm_90a", "sm_86"].map(|name| arch::find(name).unwrap_or_else(|| panic!("no GPU `{name}`")))
+}
+
+#[test]
+fn ordered_gradients_have_the_same_bits_for_any_number_of_workers() {
+    let op = op(40, 200);
+    let plan = plan(&op, Dtype::Bf16, true);
+    for arch in large_and_small() {
+        let Some(first) = gradients(&plan, &input(&op), arch, 1) else { return };
+        for workers in [1, 2, 5] {
+            let again = gradients(&plan, &input(&op), arch, workers);
+            assert!(again.as_ref() == Some(&first), "{workers} workers, {}", arch.name);
+        }
+    }
+}
+
+#[test]
+fn gradients_in_any_order_are_those_in_order() {
+    let op = op(40, 200);
+    for dtype in dtype::ALL.iter().filter(|row| row.bytes == 2).map(|row| row.dtype) {
+        let [ordered, free] = [true, false].map(|deterministic| plan(&op, dtype, deterministic));
+        for arch in large_and_small() {
+            let Some(ordered) = gradients(&ordered, &input(&op), arch, 2) else { return };
+            let Some(free) = gradients(&free, &input(&op), arch, 2) else { return };
+            assert!(ordered[1..] == free[1..], "d_k and d_v of {} on {}", dtype.name(), arch.name);
+            let largest = ordered[0].iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+            assert!(largest > 0.0);
+            for (index, (one, other)) in ordered[0].iter().zip(&free[0]).enumerate() {
+                // P and dS come out of the same operations in both; sums of them are fp32.
+                let error = (one - other).abs() / largest;
+                assert!(error < 1e-3, "d_q of {} on {}, {index}: {one} and {other}", dtype.name(), arch.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn large_inputs_and_small_logits_have_finite_gradients() {
+    for (length, causal) in [(1, true), (129, true), (129, false)] {
+        let op = Attention { causal, ..op(64, length) };
+        let large: Vec<f32> = input(&op).iter().map(|value| 6.0 * value).collect();
+        // Queries point one way and keys the other: every logit is about -100.
+        let (width, q) = ((op.heads + 2 * op.kv_heads) * op.head_dim, op.heads * op.head_dim);
+        let mut small = input(&op);
+        for (index, value) in small.iter_mut().enumerate() {
+            let column = index % width;
+            let pole = if column < q { 3.5 } else { -3.5 };
+            *value = if column < q + op.head_dim { pole + 0.1 * *value } else { *value };
+        }
+        for deterministic in [true, false] {
+            let plan = plan(&op, Dtype::Bf16, deterministic);
+            for (name, qkv) in [("large", &large), ("small", &small)] {
+                let Some(found) = gradients(&plan, qkv, large_and_small()[0], 2) else { return };
+                for (slot, values) in SLOTS.iter().zip(found) {
+                    let wrong = values.iter().position(|value| !value.is_finite());
+                    assert_eq!(wrong, None, "{slot}, {name}, length {length}, causal {causal}");
+                    assert!(*slot != "d_v" || values.iter().any(|value| *value != 0.0), "{slot}, {name}");
+                }
+            }
+        }
+    }
+}
