@@ -93,9 +93,9 @@ pub(super) fn unknown(model: &str, name: &str, kernels: &[Kernel]) -> String {
     let hint = match (near, &alike[..]) {
         (Some(near), _) => format!("did you mean `{near}`?"),
         (None, [first, second, ..]) => {
-            format!("`{first}`, `{second}` and others have that in their names; `--list` names all")
+            format!("`{first}`, `{second}` and others have that in their names; `cuda --list` names all")
         }
-        (None, _) => "`--list` names them".to_owned(),
+        (None, _) => "`cuda --list` names them".to_owned(),
     };
     format!("`{model}` has no kernel `{name}` for these GPUs: {hint}")
 }
