@@ -282,7 +282,11 @@ mod tests {
         let vector = text.find("// --- device/vector.cuh").unwrap();
         assert!(types < vector && vector < text.find("// --- ops/sample").unwrap());
         assert_eq!(text.matches("struct alignas(2) bf16").count(), 1);
-        assert!(!text.contains("<%") && !text.contains("#include"));
+        assert!(!text.contains("<%"));
+        // The one file that it names is for the emulator alone.
+        let includes: Vec<_> = text.lines().filter(|line| line.contains("#include")).collect();
+        assert_eq!(includes, ["#include \"kernwright_emulator.h\""]);
+        assert!(text.contains("#ifdef KERNWRIGHT_EMULATOR\n"));
     }
 
     #[test]
