@@ -5,6 +5,7 @@
 use crate::declaration::Declaration;
 use crate::render::{RenderError, render};
 use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::chain;
 use kernwright_plan::field::Problem;
 use kernwright_plan::kernels;
 use kernwright_plan::shape::Shape;
@@ -63,12 +64,6 @@ pub fn declared(
         Ok(all) => Ok((shape, all)),
         Err(error) => Err(nowhere(chain(&error))),
     }
-}
-
-/// An error and its causes, in one text.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// The GPUs to generate for: those in `overriding` (the content of `KERNWRIGHT_TARGETS`: names between commas or

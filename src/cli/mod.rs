@@ -23,6 +23,7 @@ use crate::environment::Environment;
 use crate::model::{Cubin, Model, Source};
 use crate::terminal;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use kernwright_plan::chain;
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -144,16 +145,4 @@ fn run(declared: Option<Declared>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -9,6 +9,7 @@ pub mod buffer;
 pub mod card;
 #[cfg(feature = "reference")]
 pub mod case;
+mod chain;
 pub mod cost;
 pub mod dtype;
 pub mod excerpt;
@@ -33,6 +34,7 @@ pub mod spec;
 pub mod tape;
 pub mod tile;
 
+pub use chain::chain;
 pub use kernels::kernels;
 pub use options::Options;
 pub use passes::{forward_step, train_step};

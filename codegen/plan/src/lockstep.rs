@@ -12,6 +12,7 @@
 //! writes, times the root of a row's columns, by which the errors of the sums that cancel grow.
 
 use crate::buffer::{BufferId, Role};
+use crate::chain;
 use crate::dtype::Dtype;
 use crate::executor::{Executor, ExecutorError, MicroStep, PlanId, Values};
 use crate::passes::memory::lifetimes;
@@ -109,11 +110,7 @@ impl Outcome {
                 row.or_else(|| strays.first().cloned())
             }
             Self::NoKernel(_) => None,
-            Self::Failed(error) => {
-                let error: &dyn std::error::Error = error;
-                let causes = std::iter::successors(error.source(), |cause| cause.source());
-                Some(causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
-            }
+            Self::Failed(error) => Some(chain(error)),
         }
     }
 }

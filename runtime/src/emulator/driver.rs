@@ -9,6 +9,7 @@ use crate::driver::{
     Value,
 };
 use crate::product::{HostMemory, multiply};
+use kernwright_plan::chain;
 use std::time::Instant;
 
 /// The emulator, behind the trait that GPUs are behind.
@@ -90,10 +91,7 @@ fn failed(error: EmulatorError) -> DriverError {
     match error {
         EmulatorError::NoRoom { name, bytes } => DriverError::Memory { name, bytes: bytes as usize },
         EmulatorError::Rejected { kernel, log } => DriverError::Compile { kernel, reason: log },
-        error => {
-            let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-            DriverError::Failed(causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
-        }
+        error => DriverError::Failed(chain(&error)),
     }
 }
 

@@ -3,10 +3,11 @@
 //! In: findings. Out: lines, or a document for `--json`.
 
 use super::super::table::{Row as Line, Side, Table};
-use super::super::{chain, units};
+use super::super::units;
 use super::counters::{self, Counts};
 use super::texts::Texts;
 use super::walk::Finding;
+use kernwright_plan::chain;
 use kernwright_plan::executor::ExecutorError;
 use kernwright_plan::lockstep::{Outcome, Row};
 use kernwright_plan::ops;
