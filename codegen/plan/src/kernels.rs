@@ -19,9 +19,7 @@ pub fn kernels(shape: &Shape, arch: &Arch) -> Vec<KernelSpec> {
 /// every kind, in every precision, with and without each fusion, name them all; a test proves it for other lengths.
 #[must_use]
 pub fn plans(shape: &Shape) -> Vec<Plan> {
-    // Blocks of a kind are alike, and two of them have every neighbour that a block can have.
-    let layers = shape.layers.min(shape.pattern.len().max(2));
-    let shape = &Shape { layers, ..shape.clone() };
+    let shape = &shape.shallow();
     let mut every = Vec::new();
     for row in dtype::ALL.iter().filter(|row| row.is_precision) {
         let plain = Options { precision: Some(row.dtype), ..Options::default() };

@@ -17,6 +17,7 @@ use crate::cost::Cost;
 use crate::dtype::Dtype;
 use crate::launch::Lowered;
 use crate::plan::{Io, Step};
+use crate::spec::{SpecField, SpecValue, field};
 use crate::tape::{Tape, read};
 
 #[cfg(feature = "reference")]
@@ -97,6 +98,21 @@ pub enum BackwardForm {
 #[must_use]
 pub fn score_stride(length: usize) -> usize {
     length.next_multiple_of(8)
+}
+
+/// Longest sequence: positions beyond it, by a window and a tile, are still counted in 32 bits.
+const LONGEST: usize = 1 << 30;
+
+/// What turns products of queries and keys into scores, as every template of attention is told; a window or a cap of 0 is
+/// none.
+fn mask_and_scale(op: &Attention) -> [SpecField; 4] {
+    let window = op.window.map_or(0, |window| window.min(LONGEST));
+    [
+        field("causal", "causal", SpecValue::Bool(op.causal)),
+        field("window", "w", SpecValue::Int(window as i64)),
+        field("scale", "s", SpecValue::Float(op.scale)),
+        field("cap", "c", SpecValue::Float(op.softcap.unwrap_or(0.0))),
+    ]
 }
 
 impl Attention {

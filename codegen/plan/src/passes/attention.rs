@@ -21,46 +21,42 @@ pub fn choose(mut plan: Plan, options: &Options) -> Plan {
     }
     for index in 0..plan.steps.len() {
         let mut step = plan.steps[index].clone();
-        if !matches!(step.op, Op::Attention(_) | Op::AttentionBackward(_)) {
-            continue;
-        }
+        let (op, is_backward) = match &step.op {
+            Op::Attention(op) => (op.clone(), false),
+            Op::AttentionBackward(backward) => (backward.attention.clone(), true),
+            _ => continue,
+        };
         // What an earlier choice asked for.
         step.writes.retain(|write| plan.buffer(write.buffer).role != Role::Scratch);
         let dtype = plan.io(&step).dtype("q");
-        let split = dtype == Dtype::Fp32 || options.attention == AttentionPath::Split;
-        let sequences = plan.io(&step).rows("q") / length(&step.op).max(1);
+        let is_split = dtype == Dtype::Fp32 || options.attention == AttentionPath::Split;
+        let total = plan.io(&step).rows("q") / op.length.max(1);
+        let sequences = at_once(&op, total);
+        let scores = vec![sequences * op.heads * op.length, score_stride(op.length)];
         let mut scratch = Vec::new();
-        match &mut step.op {
-            Op::Attention(op) if split => {
-                let sequences = at_once(op, sequences);
-                op.form = Form::Split { sequences };
-                let shape = scores(op, sequences);
-                scratch.push(("scores", shape.clone(), Dtype::Fp32));
-                if dtype != Dtype::Fp32 {
-                    scratch.push(("probabilities", shape, dtype));
-                }
+        if is_split {
+            scratch.push(("scores", scores.clone(), Dtype::Fp32));
+            scratch.extend(is_backward.then(|| ("d_scores", scores.clone(), Dtype::Fp32)));
+            if dtype != Dtype::Fp32 {
+                scratch.push(("probabilities", scores.clone(), dtype));
+                scratch.extend(is_backward.then_some(("d_scores_narrow", scores, dtype)));
             }
-            Op::Attention(op) => op.form = Form::Fused,
-            Op::AttentionBackward(backward) if split => {
-                let sequences = at_once(&backward.attention, sequences);
-                backward.form = BackwardForm::Split { sequences };
-                let shape = scores(&backward.attention, sequences);
-                scratch.push(("scores", shape.clone(), Dtype::Fp32));
-                scratch.push(("d_scores", shape.clone(), Dtype::Fp32));
-                if dtype != Dtype::Fp32 {
-                    scratch.push(("probabilities", shape.clone(), dtype));
-                    scratch.push(("d_scores_narrow", shape, dtype));
-                }
+        } else if is_backward {
+            scratch.push(("delta", vec![total, op.heads, op.length], Dtype::Fp32));
+            if !options.deterministic {
+                scratch.push(("d_q_sum", d_q_sum_shape(&op, total), Dtype::Fp32));
+            }
+        }
+        match &mut step.op {
+            Op::Attention(op) => {
+                op.form = if is_split { Form::Split { sequences } } else { Form::Fused };
             }
             Op::AttentionBackward(backward) => {
-                let op = &backward.attention;
-                scratch.push(("delta", vec![sequences, op.heads, op.length], Dtype::Fp32));
-                if options.deterministic {
-                    backward.form = BackwardForm::Ordered;
-                } else {
-                    scratch.push(("d_q_sum", d_q_sum_shape(op, sequences), Dtype::Fp32));
-                    backward.form = BackwardForm::Free;
-                }
+                backward.form = match (is_split, options.deterministic) {
+                    (true, _) => BackwardForm::Split { sequences },
+                    (false, true) => BackwardForm::Ordered,
+                    (false, false) => BackwardForm::Free,
+                };
             }
             _ => {}
         }
@@ -70,22 +66,10 @@ pub fn choose(mut plan: Plan, options: &Options) -> Plan {
     plan
 }
 
-fn length(op: &Op) -> usize {
-    match op {
-        Op::Attention(op) => op.length,
-        Op::AttentionBackward(backward) => backward.attention.length,
-        _ => 1,
-    }
-}
-
 /// Sequences whose scores exist at once.
 fn at_once(op: &Attention, sequences: usize) -> usize {
     let bytes = Dtype::Fp32.bytes() * op.heads * op.length * score_stride(op.length);
     (SCORES / bytes.max(1)).clamp(1, sequences.max(1))
-}
-
-fn scores(op: &Attention, sequences: usize) -> Vec<usize> {
-    vec![sequences * op.heads * op.length, score_stride(op.length)]
 }
 
 fn add(plan: &mut Plan, step: &mut Step, scratch: Vec<(&'static str, Vec<usize>, Dtype)>) {

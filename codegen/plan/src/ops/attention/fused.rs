@@ -1,6 +1,6 @@
 //! Launches of the fused forward.
 
-use super::Attention;
+use super::{Attention, LONGEST, mask_and_scale};
 use crate::arch::Arch;
 use crate::launch::Lowered;
 use crate::ops::rowwise::{MISSING, TOO_LARGE, UNEVEN, aligned, count, kernel, launches, pointer};
@@ -23,9 +23,6 @@ pub(super) const NO_ROOM: Lowered =
 /// Widest head.
 const WIDEST: usize = 256;
 
-/// Longest sequence: positions beyond it, by a window and a tile, are still counted in 32 bits.
-const LONGEST: usize = 1 << 30;
-
 /// Why the kernels of attention cannot take these slots, if they cannot.
 pub(super) fn obstacle(op: &Attention, io: &Io, slots: &[&str]) -> Option<Lowered> {
     let dtype = io.dtype("q");
@@ -45,14 +42,12 @@ pub(super) fn obstacle(op: &Attention, io: &Io, slots: &[&str]) -> Option<Lowere
 
 /// What the templates of attention are told of the op itself.
 pub(super) fn fields(op: &Attention, io: &Io) -> Vec<SpecField> {
-    vec![
+    let mut fields = vec![
         field("type", "", SpecValue::Type(io.dtype("q"))),
         field("head_dim", "d", SpecValue::Int(op.head_dim as i64)),
-        field("causal", "causal", SpecValue::Bool(op.causal)),
-        field("window", "w", SpecValue::Int(op.window.map_or(0, |window| window.min(LONGEST)) as i64)),
-        field("scale", "s", SpecValue::Float(op.scale)),
-        field("cap", "c", SpecValue::Float(op.softcap.unwrap_or(0.0))),
-    ]
+    ];
+    fields.extend(mask_and_scale(op));
+    fields
 }
 
 pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {

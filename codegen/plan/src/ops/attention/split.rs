@@ -7,7 +7,7 @@
 use super::super::rowwise::{
     BLOCK, MISSING, TOO_LARGE, UNEVEN, WARP, aligned, count, elements, kernel, launches, pointer,
 };
-use super::Attention;
+use super::{Attention, mask_and_scale};
 use crate::buffer::BufferId;
 use crate::dtype::Dtype;
 use crate::launch::{Argument, Batch, Gemm, Launch, Lowered, Operand};
@@ -236,14 +236,4 @@ impl Chunk<'_> {
         let spec = KernelSpec { template, block: BLOCK, shared_memory: 0, fields };
         kernel(spec, [self.rows().div_ceil(BLOCK as usize / WARP), 1, 1], arguments)
     }
-}
-
-/// What turns products of queries and keys into scores; a window or a cap of 0 is none.
-fn mask_and_scale(op: &Attention) -> [SpecField; 4] {
-    [
-        field("causal", "causal", SpecValue::Bool(op.causal)),
-        field("window", "w", SpecValue::Int(op.window.unwrap_or(0) as i64)),
-        field("scale", "s", SpecValue::Float(op.scale)),
-        field("cap", "c", SpecValue::Float(op.softcap.unwrap_or(0.0))),
-    ]
 }
