@@ -119,7 +119,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let start = Instant::now();
     let named = arguments.shape.resolve(declared)?;
     let declared = declared.filter(|_| !arguments.shape.is_given());
-    let setting = setting(arguments, environment)?;
+    let (emulation, threads) = emulation(arguments, environment)?;
     let all = kernels::kernels(&named, &arguments.gpu, declared)?;
     let mut texts = Texts::new(all.clone());
     let edited = match &arguments.kernels {
@@ -147,7 +147,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         let parameters = units::grouped(named.shape.n_parameters());
         line(&format!("{}: {parameters} parameters, {precision}, for {}\n", named.name, gpus.join(", ")))?;
     }
-    let setting = Setting { texts: Arc::new(texts), ..setting };
+    let setting = Setting { options: emulation, texts: Arc::new(texts), threads, counts: arguments.counters };
     let bar = Bar::new(environment);
     walk::compile(&walks, &setting, &|done, of| bar.compiling(done, of))?;
     if let Some(kernel) = &arguments.debug {
@@ -181,8 +181,11 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     Ok(if findings.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How to emulate, as far as flags and the machine say.
-fn setting(arguments: &Arguments, environment: &Environment) -> Result<Setting, Box<dyn Error>> {
+/// How to emulate, and on how many threads.
+fn emulation(
+    arguments: &Arguments,
+    environment: &Environment,
+) -> Result<(emulator::Options, usize), Box<dyn Error>> {
     let compiler = HostCompiler::find(&environment.places)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let is_debugged = arguments.debug.is_some();
@@ -204,7 +207,7 @@ fn setting(arguments: &Arguments, environment: &Environment) -> Result<Setting, 
     };
     // Steps run side by side, so that the blocks of one need not.
     let options = emulator::Options { compiler, cache, workers: 1, checks: true, debug: is_debugged };
-    Ok(Setting { options, texts: Arc::new(Texts::new(Vec::new())), threads, counts: arguments.counters })
+    Ok((options, threads))
 }
 
 fn check_length(shape: &Shape, length: Option<usize>) -> Result<(), String> {

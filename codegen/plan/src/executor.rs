@@ -13,7 +13,7 @@ use std::ops::Range;
 pub struct PlanId(pub usize);
 
 /// Which micro-batch of a step is running: decides whether `Mode::AccumulateLater` replaces or adds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MicroStep {
     /// The first one.
     First,

@@ -25,9 +25,9 @@ pub(super) fn quoted(report: &str, stop: &Stop, texts: &Texts) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::super::kernels::Kernel;
-    use super::super::work::Micro;
     use super::*;
     use kernwright_plan::arch;
+    use kernwright_plan::executor::MicroStep;
 
     #[test]
     fn a_report_is_followed_by_its_lines() {
@@ -36,7 +36,7 @@ mod tests {
         let kernel = Kernel { arch: arch.clone(), name: "scale".into(), spec: None, text, cubin: None };
         let texts = Texts::new(vec![kernel]);
         let kernels = vec!["scale".to_owned()];
-        let stop = Stop { step: 0, micro: Micro::First, arch, kernels, gpus: Vec::new() };
+        let stop = Stop { step: 0, micro: MicroStep::First, arch, kernels, gpus: Vec::new() };
         let report = "cannot run: `scale`: thread (1, 0, 0) of block (0, 0, 0), line 3: reads what line 1 wrote, line 99";
         assert_eq!(quoted(report, &stop, &texts), "\n      1 | first\n      3 | third");
         assert_eq!(quoted("of another kernel, line 1", &stop, &texts), "");

@@ -5,7 +5,7 @@
 
 use super::content;
 use super::texts::{Text, Texts};
-use super::work::{Stop, Walk, obstacle, order};
+use super::work::{Stop, Walk, order};
 use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::BufferId;
 use kernwright_plan::excerpt::{Excerpt, excerpt};
@@ -141,14 +141,14 @@ fn along(
     let mut current = None;
     let mut left = stops.iter().enumerate().peekable();
     for (step, micro) in order(plan) {
-        if current != Some(micro) && current.is_none_or(|current| current < micro) {
+        if current.is_none_or(|current| current < micro) {
             current = Some(micro);
             for (buffer, content) in content::batch(shape, plan, micro as u64) {
                 reference.write(id, buffer, content.values())?;
             }
         }
         while let Some((index, stop)) = left.next_if(|(_, stop)| (stop.step, stop.micro) == (step, micro)) {
-            let Excerpt { plan: alone, inputs } = excerpt(plan, step, micro.step());
+            let Excerpt { plan: alone, inputs } = excerpt(plan, step, micro);
             let content = inputs.into_iter().map(|(new, old)| Ok((new, reference.read(id, old)?)));
             let inputs = content.collect::<Result<_, ExecutorError>>()?;
             send(Job { number: first + index, stop: stop.clone(), plan: alone, inputs })?;
@@ -156,7 +156,7 @@ fn along(
         if left.peek().is_none() {
             break;
         }
-        reference.run(id, step..step + 1, micro.step())?;
+        reference.run(id, step..step + 1, micro)?;
     }
     Ok(())
 }
@@ -167,15 +167,12 @@ fn hold(job: Job, setting: &Setting) -> Finding {
     let Job { stop, plan, inputs, .. } = job;
     let op = plan.steps[0].op.name();
     let (mut launches, mut counters) = (0, Vec::new());
-    let outcome = match obstacle(&plan, 0, &stop.arch) {
-        Some(why) => Ok(Outcome::NoKernel(why.to_owned())),
-        None => device(&stop.arch, setting).and_then(|mut device| {
-            let outcome = compare(plan, &inputs, &stop, &mut device);
-            launches = device.driver().launches();
-            counters = device.driver().emulator().counters();
-            outcome
-        }),
-    };
+    let outcome = device(&stop.arch, setting).and_then(|mut device| {
+        let outcome = compare(plan, &inputs, &stop, &mut device);
+        launches = device.driver().launches();
+        counters = device.driver().emulator().counters();
+        outcome
+    });
     let outcome = outcome.unwrap_or_else(Outcome::Failed);
     Finding { op, stop, outcome, launches, counters, seconds: start.elapsed().as_secs_f64() }
 }
@@ -196,7 +193,7 @@ fn compare(
         }
     }
     let id = device.load(plan)?;
-    lockstep.step(device, id, 0, stop.micro.step())
+    lockstep.step(device, id, 0, stop.micro)
 }
 
 /// An emulated GPU. Each buffer is an allocation of its own there, so that no access outside of one goes unseen.

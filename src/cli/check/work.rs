@@ -33,7 +33,7 @@ pub(super) struct Walk {
 #[derive(Clone, Debug)]
 pub(super) struct Stop {
     pub(super) step: usize,
-    pub(super) micro: Micro,
+    pub(super) micro: MicroStep,
     pub(super) arch: Arch,
     /// Its kernels, by name.
     pub(super) kernels: Vec<String>,
@@ -41,34 +41,18 @@ pub(super) struct Stop {
     pub(super) gpus: Vec<String>,
 }
 
-/// A micro-batch, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Micro {
-    First,
-    Later,
-}
-
-impl Micro {
-    pub(super) fn step(self) -> MicroStep {
-        match self {
-            Self::First => MicroStep::First,
-            Self::Later => MicroStep::Later,
-        }
-    }
-}
-
 /// The order in which a training step runs.
-pub(super) const ORDER: [(Phase, Micro); 6] = [
-    (Phase::Prepare, Micro::First),
-    (Phase::Forward, Micro::First),
-    (Phase::Backward, Micro::First),
-    (Phase::Forward, Micro::Later),
-    (Phase::Backward, Micro::Later),
-    (Phase::Update, Micro::First),
+pub(super) const ORDER: [(Phase, MicroStep); 6] = [
+    (Phase::Prepare, MicroStep::First),
+    (Phase::Forward, MicroStep::First),
+    (Phase::Backward, MicroStep::First),
+    (Phase::Forward, MicroStep::Later),
+    (Phase::Backward, MicroStep::Later),
+    (Phase::Update, MicroStep::First),
 ];
 
 /// The phase and micro-batch of each step, as they run.
-pub(super) fn order(plan: &Plan) -> impl Iterator<Item = (usize, Micro)> {
+pub(super) fn order(plan: &Plan) -> impl Iterator<Item = (usize, MicroStep)> {
     let ranges = ORDER.map(|(phase, micro)| (plan.phase(phase), micro));
     ranges.into_iter().flat_map(|(steps, micro)| steps.map(move |step| (step, micro)))
 }
@@ -86,23 +70,14 @@ fn plans(shape: &Shape, options: &Options, batch: usize, length: usize) -> [Plan
 }
 
 /// The kernels that a step launches in a micro-batch; `None` where there are none yet.
-fn kernels(plan: &Plan, step: usize, micro: Micro, arch: &Arch) -> Option<Vec<String>> {
-    let step = plan.steps[step].at(micro.step());
+fn kernels(plan: &Plan, step: usize, micro: MicroStep, arch: &Arch) -> Option<Vec<String>> {
+    let step = plan.steps[step].at(micro);
     let Lowered::Launches(launches) = step.op.lower(&plan.io(&step), arch) else { return None };
     let name = |launch: &Launch| match launch {
         Launch::Kernel { spec, .. } => Some(spec.name()),
         _ => None,
     };
     Some(launches.iter().filter_map(name).collect())
-}
-
-/// Why there is none.
-pub(super) fn obstacle(plan: &Plan, step: usize, arch: &Arch) -> Option<&'static str> {
-    let step = &plan.steps[step];
-    match step.op.lower(&plan.io(step), arch) {
-        Lowered::NoKernel(why) => Some(why),
-        Lowered::Launches(_) => None,
-    }
 }
 
 /// The kernels of the model's own plans, by name.
@@ -122,8 +97,8 @@ fn size(plan: &Plan, step: usize) -> usize {
     buffers.map(|id| plan.buffer(id).len()).sum()
 }
 
-fn signature(plan: &Plan, step: usize, micro: Micro, numbers: Vec<usize>) -> Signature {
-    let step = plan.steps[step].at(micro.step());
+fn signature(plan: &Plan, step: usize, micro: MicroStep, numbers: Vec<usize>) -> Signature {
+    let step = plan.steps[step].at(micro);
     let dtype = |id| plan.buffer(id).dtype.name();
     let reads = step.reads.iter().map(|read| (read.slot, dtype(read.buffer), None));
     let writes = step
