@@ -13,6 +13,7 @@ mod libraries;
 mod new;
 mod obstacle;
 mod plan;
+mod progress;
 mod shape;
 mod shell;
 mod table;

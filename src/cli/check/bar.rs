@@ -1,15 +1,12 @@
 //! What a user sees while a check runs: a bar on a terminal, now and then a line elsewhere.
 
+use super::super::progress::{self, SILENCE};
 use super::walk::Finding;
 use crate::environment::Environment;
 use crate::terminal;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use indicatif::ProgressBar;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-
-/// Where there is no terminal, a check is not silent for longer.
-const SILENCE: Duration = Duration::from_secs(30);
 
 /// The bar.
 pub(super) struct Bar {
@@ -21,17 +18,7 @@ pub(super) struct Bar {
 impl Bar {
     /// One that stands at nothing.
     pub(super) fn new(environment: &Environment) -> Self {
-        let is_terminal = std::io::stderr().is_terminal() && !environment.dumb_terminal;
-        let bar = match is_terminal {
-            true => ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
-            false => ProgressBar::hidden(),
-        };
-        // Cyan by hand: the library has its own view of NO_COLOR.
-        let (on, off) = if environment.no_color { ("", "") } else { ("\u{1b}[36m", "\u{1b}[0m") };
-        let template = format!("{on}{{bar:12}}{off} {{pos}}/{{len}} {{msg}}, {{elapsed}}");
-        if let Ok(style) = ProgressStyle::with_template(&template) {
-            bar.set_style(style.progress_chars("=> "));
-        }
+        let (bar, is_terminal) = progress::bar(None, "{elapsed}", environment);
         bar.enable_steady_tick(Duration::from_millis(500));
         Self { bar, is_terminal, spoke: Mutex::new(Instant::now()) }
     }

@@ -1,18 +1,15 @@
 //! What a user sees of a run: a bar on a terminal, a few lines elsewhere.
 
+use super::super::progress::{self, SILENCE};
 use crate::environment::Environment;
 use crate::terminal;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use kernwright_model::run::Observer;
 use kernwright_model::trainer::StepReport;
-use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-/// Where there is no terminal, a run prints a line per validation, and one when it has been silent for so long.
-const SILENCE: Duration = Duration::from_secs(30);
+use std::time::Instant;
 
 /// The observer of a run.
 pub(super) struct Bar {
@@ -28,17 +25,7 @@ pub(super) struct Bar {
 impl Bar {
     /// A bar that stands at `done` of `steps`.
     pub(super) fn new(done: u64, steps: u64, stop: &Arc<AtomicUsize>, environment: &Environment) -> Self {
-        let is_terminal = std::io::stderr().is_terminal() && !environment.dumb_terminal;
-        let bar = match is_terminal {
-            true => ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr()),
-            false => ProgressBar::hidden(),
-        };
-        // Cyan by hand: the library has its own view of NO_COLOR.
-        let (on, off) = if environment.no_color { ("", "") } else { ("\u{1b}[36m", "\u{1b}[0m") };
-        let template = format!("{on}{{bar:12}}{off} {{pos}}/{{len}} {{msg}}, {{eta}} left");
-        if let Ok(style) = ProgressStyle::with_template(&template) {
-            bar.set_style(style.progress_chars("=> "));
-        }
+        let (bar, is_terminal) = progress::bar(Some(steps), "{eta} left", environment);
         bar.set_position(done);
         bar.reset_eta();
         Self {
