@@ -189,42 +189,7 @@ impl Lockstep {
         let outcome = match executor.run(plan, index..index + 1, micro) {
             Err(ExecutorError::NoKernel { why, .. }) => Outcome::NoKernel(why),
             Err(error) => Outcome::Failed(error),
-            Ok(()) => {
-                let kept = self.plan().clone();
-                let written = |write: &&Write| kept.buffer(write.buffer).role != Role::Scratch;
-                let mut found = Vec::new();
-                for write in step.writes.iter().filter(written) {
-                    found.push((write, executor.read(plan, write.buffer)?));
-                }
-                let mut errors: Vec<Vec<f64>> =
-                    found.iter().map(|(write, _)| self.rounding_errors(write)).collect();
-                let mut rows = self.rows(index, &step, &found, &errors);
-                for grid in GRIDS {
-                    if self.narrow == Dtype::Fp32 || rows.iter().all(Row::passes) {
-                        break;
-                    }
-                    self.rounded.round(Rounding::OnGrid(self.narrow, grid));
-                    for (base, values) in bases.iter().zip(&before) {
-                        let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
-                        self.rounded.set(self.id, *base, &values, false);
-                    }
-                    self.rounded.run(self.id, index..index + 1, micro)?;
-                    self.rounded.round(Rounding::Follow(self.narrow));
-                    for ((write, _), errors) in found.iter().zip(&mut errors) {
-                        let others = self.rounding_errors(write);
-                        if greatest(&others) > greatest(errors) {
-                            *errors = others;
-                        }
-                    }
-                    rows = self.rows(index, &step, &found, &errors);
-                }
-                let mut strays = Vec::new();
-                for (base, before) in bases.iter().zip(&before) {
-                    let after = executor.read(plan, *base)?;
-                    strays.extend(stray(&kept, &step, *base, before, &after));
-                }
-                Outcome::Compared { rows, strays }
-            }
+            Ok(()) => self.compare(executor, plan, (index, micro), &step, &bases, &before)?,
         };
         for write in &step.writes {
             if self.plan().buffer(write.buffer).role != Role::Scratch {
@@ -233,6 +198,51 @@ impl Lockstep {
             }
         }
         Ok(outcome)
+    }
+
+    /// Compares what a step, which the references have run too, left in `executor`; `before` is what its `bases` held.
+    fn compare(
+        &mut self,
+        executor: &dyn Executor,
+        plan: PlanId,
+        (index, micro): (usize, MicroStep),
+        step: &Step,
+        bases: &BTreeSet<BufferId>,
+        before: &[Vec<f64>],
+    ) -> Result<Outcome, ExecutorError> {
+        let mut found = Vec::new();
+        for write in &step.writes {
+            if self.plan().buffer(write.buffer).role != Role::Scratch {
+                found.push((write, executor.read(plan, write.buffer)?));
+            }
+        }
+        let mut errors: Vec<Vec<f64>> = found.iter().map(|(write, _)| self.rounding_errors(write)).collect();
+        let mut rows = self.rows(index, step, &found, &errors);
+        for grid in GRIDS {
+            if self.narrow == Dtype::Fp32 || rows.iter().all(Row::passes) {
+                break;
+            }
+            self.rounded.round(Rounding::OnGrid(self.narrow, grid));
+            for (base, values) in bases.iter().zip(before) {
+                let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+                self.rounded.set(self.id, *base, &values, false);
+            }
+            self.rounded.run(self.id, index..index + 1, micro)?;
+            self.rounded.round(Rounding::Follow(self.narrow));
+            for ((write, _), errors) in found.iter().zip(&mut errors) {
+                let others = self.rounding_errors(write);
+                if greatest(&others) > greatest(errors) {
+                    *errors = others;
+                }
+            }
+            rows = self.rows(index, step, &found, &errors);
+        }
+        let mut strays = Vec::new();
+        for (base, before) in bases.iter().zip(before) {
+            let after = executor.read(plan, *base)?;
+            strays.extend(stray(self.plan(), step, *base, before, &after));
+        }
+        Ok(Outcome::Compared { rows, strays })
     }
 
     /// Runs steps in order and stops at the first that differs; `None` where none does.
