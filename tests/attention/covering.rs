@@ -4,29 +4,18 @@
 //! The product of all that is far too much to run at once, so that a default run takes a covering set: every two values
 //! of different axes meet in some case, and every width with every type and every GPU's tiles.
 
-#![cfg(feature = "render")]
-#![allow(clippy::print_stderr)]
-
-use kernwright_codegen::render::render;
-use kernwright_compile::testing;
+use crate::device::{device, options, text};
+use crate::plans;
 use kernwright_plan::arch::{self, Arch};
-use kernwright_plan::buffer::Role;
-use kernwright_plan::case::{Case, Fill, input};
+use kernwright_plan::case::{Case, Fill};
 use kernwright_plan::dtype::{self, Dtype};
 use kernwright_plan::executor::{Executor, MicroStep};
 use kernwright_plan::kernels::of_plan;
 use kernwright_plan::lockstep::{Lockstep, Outcome};
-use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
+use kernwright_plan::ops::attention::{Attention, Form};
 use kernwright_plan::options::Options;
-use kernwright_plan::passes::{attention, memory};
-use kernwright_plan::plan::{Phase, Plan, Step};
-use kernwright_plan::spec::KernelSpec;
-use kernwright_plan::tape::{read, write};
-use kernwright_runtime::Cuda;
-use kernwright_runtime::driver::Layout;
-use kernwright_runtime::emulator::{self, Emulator, EmulatorDriver};
+use kernwright_runtime::emulator::{self, Emulator};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -158,55 +147,18 @@ fn case(point: &Point) -> (Case, &'static Arch) {
     let op = Attention { heads: op.heads * kv_heads, kv_heads, ..op };
     let options = Options { deterministic: ANSWERS[deterministic], ..Options::default() };
     let label = format!("{batch} x {op:?}, {}, {}, {options:?}", dtype.name(), GPUS[gpu]);
-    let (q, kv, rows) = (op.heads * head_dim, op.kv_heads * head_dim, batch * op.length);
-
-    let mut plan = Plan::default();
-    let mut fills = Vec::new();
-    let qkv = input(&mut plan, &mut fills, "qkv", &[rows, q + 2 * kv], &Fill::Normal(1.3));
-    let d_out = input(&mut plan, &mut fills, "d_out", &[rows, q], &Fill::Normal(1.0));
-    let d_qkv = plan.add("d_qkv", vec![rows, q + 2 * kv], dtype, Role::Output);
-    for id in [qkv, d_out] {
-        plan.buffers[id.0].dtype = dtype;
-    }
-    let columns = [0..q, q..q + kv, q + kv..q + 2 * kv];
-    let names = [("q", "d_q"), ("k", "d_k"), ("v", "d_v")];
-    let mut reads = Vec::new();
-    let mut gradients = Vec::new();
-    for ((slot, gradient), columns) in names.into_iter().zip(columns) {
-        reads.push(read(slot, plan.add_view(slot, qkv, columns.clone())));
-        gradients.push(write(gradient, plan.add_view(gradient, d_qkv, columns)));
-    }
-    let out = plan.add("out", vec![rows, q], dtype, Role::Activation);
-    let lse = plan.add("lse", vec![batch, op.heads, op.length], Dtype::Fp32, Role::Activation);
-    plan.steps.push(Step {
-        op: op.clone().into(),
-        reads: reads.clone(),
-        writes: vec![write("out", out), write("lse", lse)],
-        phase: Phase::Forward,
-    });
-    reads.extend([read("out", out), read("lse", lse), read("d_out", d_out)]);
-    plan.steps.push(Step {
-        op: AttentionBackward { attention: op, form: BackwardForm::Ordered }.into(),
-        reads,
-        writes: gradients,
-        phase: Phase::Backward,
-    });
-    let plan = memory::place(attention::choose(plan, &options));
+    let plan = plans::plan(&op, batch, [dtype, dtype], &options);
+    let find = |name| plan.find(name).unwrap_or_else(|| panic!("no `{name}`"));
+    let (qkv, d_out, output) = (find("qkv"), find("d_out"), find("out"));
+    let fills = vec![(qkv, Fill::Normal(1.3)), (d_out, Fill::Normal(1.0))];
     let arch = arch::find(GPUS[gpu]).unwrap_or_else(|| panic!("no GPU `{}`", GPUS[gpu]));
-    (Case { label, plan, fills, output: out, seed: d_out }, arch)
-}
-
-fn text(spec: &KernelSpec, arch: &Arch) -> Result<String, String> {
-    render(spec, arch).map_err(|error| format!("{error:?}"))
+    (Case { label, plan, fills, output, seed: d_out }, arch)
 }
 
 /// Runs a case step by step. Gives the greatest share of the tolerance for each slot.
 fn run(case: &Case, arch: &Arch, options: &emulator::Options) -> Result<Vec<(&'static str, f64)>, String> {
     let chain = |error: &dyn std::error::Error| format!("{error:?}");
-    let emulator = Emulator::new(options.clone()).map_err(|error| chain(&error))?;
-    let of = arch.clone();
-    let driver = EmulatorDriver::new(emulator, Layout::Separate);
-    let mut device = Cuda::new(driver, arch.clone(), Box::new(move |spec| text(spec, &of)));
+    let mut device = device(options, arch);
     let id = device.load(case.plan.clone()).map_err(|error| chain(&error))?;
     let mut lockstep = Lockstep::new(&case.plan).map_err(|error| chain(&error))?;
     for (buffer, content) in case.content(5) {
@@ -230,9 +182,7 @@ fn run(case: &Case, arch: &Arch, options: &emulator::Options) -> Result<Vec<(&'s
 
 /// Runs all and panics with every fault.
 fn sweep(what: &str, points: &[Point]) {
-    let Some(compiler) = testing::host_compiler_or_skip(std::env::vars_os(), what) else { return };
-    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emulator");
-    let options = emulator::Options { compiler, cache, workers: 1, checks: true, debug: false };
+    let Some(options) = options(what) else { return };
     let start = Instant::now();
     let cases: Vec<_> = points.iter().map(case).collect();
     // Compiled together, each once, before several cases want the same one.

@@ -1,11 +1,7 @@
 //! Every way of attention beside the others: the fused kernels lose no more than products and a softmax over scores in
 //! memory do, both against f64. Kernels run on the emulator.
 
-#![cfg(feature = "render")]
-#![allow(clippy::print_stderr)]
-
-use kernwright_codegen::render::render;
-use kernwright_compile::testing;
+use crate::device::{device, options};
 use kernwright_plan::Options;
 use kernwright_plan::arch;
 use kernwright_plan::buffer::{BufferId, Role};
@@ -17,12 +13,8 @@ use kernwright_plan::options::AttentionPath;
 use kernwright_plan::passes::{attention, memory};
 use kernwright_plan::plan::{Phase, Plan, Step};
 use kernwright_plan::reference::{Reference, Rounding};
-use kernwright_plan::spec::KernelSpec;
 use kernwright_plan::tape::{read, write};
-use kernwright_runtime::Cuda;
-use kernwright_runtime::driver::Layout;
-use kernwright_runtime::emulator::{self, Emulator, EmulatorDriver};
-use std::path::PathBuf;
+use kernwright_runtime::emulator;
 
 /// The most that a fused form's error may be, over the split form's: the root of its mean square.
 const MOST: f64 = 1.5;
@@ -132,10 +124,8 @@ fn errors(found: &[f64], truth: &[f64]) -> [f64; 2] {
 
 #[test]
 fn a_fused_attention_loses_little_more_than_a_split_one() {
-    let what = "comparing forms of attention";
-    let Some(compiler) = testing::host_compiler_or_skip(std::env::vars_os(), what) else { return };
-    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emulator");
-    let options = emulator::Options { compiler, cache, workers: 2, checks: true, debug: false };
+    let Some(options) = options("comparing forms of attention") else { return };
+    let options = emulator::Options { workers: 2, ..options };
     let mut faults = Vec::new();
     for case in cases() {
         let label = &case.label;
@@ -147,10 +137,7 @@ fn a_fused_attention_loses_little_more_than_a_split_one() {
         let of = |attention: AttentionPath, deterministic: bool| {
             let options_of_plan = Options { attention, deterministic, ..Options::default() };
             let plan = memory::place(attention::choose(case.plan.clone(), &options_of_plan));
-            let emulator = Emulator::new(options.clone()).unwrap_or_else(|error| panic!("{error}"));
-            let text = |spec: &KernelSpec| render(spec, &arch::ALL[0]).map_err(|error| format!("{error:?}"));
-            let driver = EmulatorDriver::new(emulator, Layout::Separate);
-            let mut device = Cuda::new(driver, arch::ALL[0].clone(), Box::new(text));
+            let mut device = device(&options, &arch::ALL[0]);
             done(results(&mut device, &plan, &inputs))
         };
         let split = of(AttentionPath::Split, true);

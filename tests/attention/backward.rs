@@ -1,25 +1,14 @@
 //! The forms of attention's gradient beside each other on the emulator, and on numbers that break careless ones.
 
-#![cfg(feature = "render")]
-
-use kernwright_codegen::render::render;
-use kernwright_compile::testing;
+use crate::device::{device, options};
+use crate::plans::{self, GRADIENTS};
 use kernwright_plan::Options;
 use kernwright_plan::arch::{self, Arch};
-use kernwright_plan::buffer::Role;
 use kernwright_plan::dtype::{self, Dtype};
 use kernwright_plan::executor::{Executor, MicroStep, Values};
-use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
-use kernwright_plan::passes::{attention, memory};
-use kernwright_plan::plan::{Phase, Plan, Step};
-use kernwright_plan::spec::KernelSpec;
-use kernwright_plan::tape::{read, write};
-use kernwright_runtime::Cuda;
-use kernwright_runtime::driver::Layout;
-use kernwright_runtime::emulator::{self, Emulator, EmulatorDriver};
-use std::path::PathBuf;
-
-const SLOTS: [&str; 3] = ["d_q", "d_k", "d_v"];
+use kernwright_plan::ops::attention::{Attention, Form};
+use kernwright_plan::plan::Plan;
+use kernwright_runtime::emulator;
 
 fn op(head_dim: usize, length: usize) -> Attention {
     Attention {
@@ -35,38 +24,9 @@ fn op(head_dim: usize, length: usize) -> Attention {
     }
 }
 
-/// Attention and its gradient, whose operands are columns of one buffer; gradients are fp32.
+/// Its plan, with gradients in fp32.
 fn plan(op: &Attention, dtype: Dtype, deterministic: bool) -> Plan {
-    let (q, kv) = (op.heads * op.head_dim, op.kv_heads * op.head_dim);
-    let columns = [0..q, q..q + kv, q + kv..q + 2 * kv];
-    let mut plan = Plan::default();
-    let qkv = plan.add("qkv", vec![op.length, q + 2 * kv], dtype, Role::Input);
-    let d_out = plan.add("d_out", vec![op.length, q], dtype, Role::Input);
-    let out = plan.add("out", vec![op.length, q], dtype, Role::Activation);
-    let lse = plan.add("lse", vec![1, op.heads, op.length], Dtype::Fp32, Role::Activation);
-    let operands = ["q", "k", "v"].into_iter().zip(columns);
-    let mut reads: Vec<_> =
-        operands.map(|(slot, columns)| read(slot, plan.add_view(slot, qkv, columns))).collect();
-    let widths = SLOTS.into_iter().zip([q, kv, kv]);
-    let gradients: Vec<_> = widths
-        .map(|(slot, columns)| {
-            write(slot, plan.add(slot, vec![op.length, columns], Dtype::Fp32, Role::Output))
-        })
-        .collect();
-    plan.steps.push(Step {
-        op: op.clone().into(),
-        reads: reads.clone(),
-        writes: vec![write("out", out), write("lse", lse)],
-        phase: Phase::Forward,
-    });
-    reads.extend([read("out", out), read("lse", lse), read("d_out", d_out)]);
-    plan.steps.push(Step {
-        op: AttentionBackward { attention: op.clone(), form: BackwardForm::Ordered }.into(),
-        reads,
-        writes: gradients,
-        phase: Phase::Backward,
-    });
-    memory::place(attention::choose(plan, &Options { deterministic, ..Options::default() }))
+    plans::plan(op, 1, [dtype, Dtype::Fp32], &Options { deterministic, ..Options::default() })
 }
 
 /// Numbers between -1 and 1 that look random.
@@ -76,13 +36,8 @@ fn noise(n: usize) -> Vec<f32> {
 
 /// d_q, d_k and d_v.
 fn gradients(plan: &Plan, qkv: &[f32], arch: &Arch, workers: usize) -> Option<[Vec<f32>; 3]> {
-    let compiler = testing::host_compiler_or_skip(std::env::vars_os(), "gradients of attention")?;
-    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emulator");
-    let options = emulator::Options { compiler, cache, workers, checks: true, debug: false };
-    let emulator = Emulator::new(options).unwrap_or_else(|error| panic!("{error}"));
-    let of = arch.clone();
-    let text = move |spec: &KernelSpec| render(spec, &of).map_err(|error| format!("{error:?}"));
-    let mut device = Cuda::new(EmulatorDriver::new(emulator, Layout::Separate), arch.clone(), Box::new(text));
+    let options = emulator::Options { workers, ..options("gradients of attention")? };
+    let mut device = device(&options, arch);
     let id = device.load(plan.clone()).unwrap_or_else(|error| panic!("{error}"));
     let find = |name| plan.find(name).unwrap_or_else(|| panic!("no `{name}`"));
     let d_out = noise(plan.buffer(find("d_out")).len());
@@ -91,7 +46,7 @@ fn gradients(plan: &Plan, qkv: &[f32], arch: &Arch, workers: usize) -> Option<[V
     }
     let all = 0..plan.steps.len();
     device.run(id, all, MicroStep::First).unwrap_or_else(|error| panic!("{error}: {error:?}"));
-    Some(SLOTS.map(|slot| device.read(id, find(slot)).unwrap_or_else(|error| panic!("{error}"))))
+    Some(GRADIENTS.map(|slot| device.read(id, find(slot)).unwrap_or_else(|error| panic!("{error}"))))
 }
 
 fn input(op: &Attention) -> Vec<f32> {
@@ -152,7 +107,7 @@ fn large_inputs_and_small_logits_have_finite_gradients() {
             let plan = plan(&op, Dtype::Bf16, deterministic);
             for (name, qkv) in [("large", &large), ("small", &small)] {
                 let Some(found) = gradients(&plan, qkv, large_and_small()[0], 2) else { return };
-                for (slot, values) in SLOTS.iter().zip(found) {
+                for (slot, values) in GRADIENTS.iter().zip(found) {
                     let wrong = values.iter().position(|value| !value.is_finite());
                     assert_eq!(wrong, None, "{slot}, {name}, length {length}, causal {causal}");
                     assert!(*slot != "d_v" || values.iter().any(|value| *value != 0.0), "{slot}, {name}");

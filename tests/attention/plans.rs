@@ -1,0 +1,44 @@
+//! The plan of attention and its gradient that tests of both run.
+
+use kernwright_plan::Options;
+use kernwright_plan::buffer::Role;
+use kernwright_plan::dtype::Dtype;
+use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm};
+use kernwright_plan::passes::{attention, memory};
+use kernwright_plan::plan::{Phase, Plan, Step};
+use kernwright_plan::tape::{read, write};
+
+/// The gradients.
+pub(crate) const GRADIENTS: [&str; 3] = ["d_q", "d_k", "d_v"];
+
+/// Attention and its gradient over `batch` sequences. Inputs are `qkv`, queries, keys and values side by side as in a
+/// model, and `d_out`; gradients, of type `gradient`, lie side by side too.
+pub(crate) fn plan(op: &Attention, batch: usize, [dtype, gradient]: [Dtype; 2], options: &Options) -> Plan {
+    let (q, kv, rows) = (op.heads * op.head_dim, op.kv_heads * op.head_dim, batch * op.length);
+    let mut plan = Plan::default();
+    let qkv = plan.add("qkv", vec![rows, q + 2 * kv], dtype, Role::Input);
+    let d_out = plan.add("d_out", vec![rows, q], dtype, Role::Input);
+    let d_qkv = plan.add("d_qkv", vec![rows, q + 2 * kv], gradient, Role::Output);
+    let columns = [0..q, q..q + kv, q + kv..q + 2 * kv];
+    let (mut reads, mut gradients) = (Vec::new(), Vec::new());
+    for ((slot, gradient), columns) in ["q", "k", "v"].into_iter().zip(GRADIENTS).zip(columns) {
+        reads.push(read(slot, plan.add_view(slot, qkv, columns.clone())));
+        gradients.push(write(gradient, plan.add_view(gradient, d_qkv, columns)));
+    }
+    let out = plan.add("out", vec![rows, q], dtype, Role::Activation);
+    let lse = plan.add("lse", vec![batch, op.heads, op.length], Dtype::Fp32, Role::Activation);
+    plan.steps.push(Step {
+        op: op.clone().into(),
+        reads: reads.clone(),
+        writes: vec![write("out", out), write("lse", lse)],
+        phase: Phase::Forward,
+    });
+    reads.extend([read("out", out), read("lse", lse), read("d_out", d_out)]);
+    plan.steps.push(Step {
+        op: AttentionBackward { attention: op.clone(), form: BackwardForm::Ordered }.into(),
+        reads,
+        writes: gradients,
+        phase: Phase::Backward,
+    });
+    memory::place(attention::choose(plan, options))
+}
