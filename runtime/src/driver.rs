@@ -28,6 +28,15 @@ pub struct Kernel(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event(pub usize);
 
+/// Bytes of a device as they were when they were asked for; see [`Driver::fetch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fetch {
+    /// Here already.
+    Here(Vec<u8>),
+    /// On their way; a number of the driver's own.
+    UnderWay(usize),
+}
+
 /// A sequence of commands that a device keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Recording(pub usize);
@@ -231,6 +240,36 @@ pub trait Driver {
     /// # Errors
     /// As for `upload`.
     fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), DriverError>;
+
+    /// Copies bytes of the device to the host as they are once all that was asked for before is done, without waiting
+    /// for that.
+    ///
+    /// # Errors
+    /// As for `download`.
+    fn fetch(&mut self, from: Address, bytes: usize) -> Result<Fetch, DriverError> {
+        let mut here = vec![0; bytes];
+        self.download(from, &mut here)?;
+        Ok(Fetch::Here(here))
+    }
+
+    /// The bytes of a fetch, once they are there. Does not wait for what was asked for later.
+    ///
+    /// # Errors
+    /// When there is no such fetch, or anything before it failed.
+    fn take(&mut self, fetch: Fetch) -> Result<Vec<u8>, DriverError> {
+        match fetch {
+            Fetch::Here(bytes) => Ok(bytes),
+            Fetch::UnderWay(number) => {
+                Err(DriverError::Failed(format!("fetch {number} is not of this device")))
+            }
+        }
+    }
+
+    /// The device's own address of a place, as a kernel would read it from memory.
+    ///
+    /// # Errors
+    /// When there is no such place.
+    fn pointer(&self, at: Address) -> Result<u64, DriverError>;
 
     /// Compiles and loads kernels, in the order of their texts.
     ///

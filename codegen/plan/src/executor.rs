@@ -64,6 +64,15 @@ impl Values<'_> {
     }
 }
 
+/// The content of a buffer at the moment when it was asked for; see [`Executor::fetch`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fetch {
+    /// Here already.
+    Here(Vec<f32>),
+    /// On its way from the device; a number of the executor's own.
+    UnderWay(usize),
+}
+
 /// What can go wrong in an executor.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
@@ -146,6 +155,36 @@ pub trait Executor {
     /// # Errors
     /// When a device fails.
     fn read(&self, plan: PlanId, buffer: BufferId) -> Result<Vec<f32>, ExecutorError>;
+
+    /// Asks for the content of a buffer as it is once everything asked for so far is done, without waiting for that.
+    /// What is fetched is to be taken with [`Executor::take`].
+    ///
+    /// # Errors
+    /// As [`Executor::read`].
+    fn fetch(&mut self, plan: PlanId, buffer: BufferId) -> Result<Fetch, ExecutorError> {
+        Ok(Fetch::Here(self.read(plan, buffer)?))
+    }
+
+    /// What was fetched, waiting for it alone and not for what was asked for later.
+    ///
+    /// # Errors
+    /// When anything that was asked for before it failed.
+    fn take(&mut self, fetch: Fetch) -> Result<Vec<f32>, ExecutorError> {
+        match fetch {
+            Fetch::Here(values) => Ok(values),
+            Fetch::UnderWay(number) => {
+                Err(ExecutorError::Plan(format!("fetch {number} is not of this executor")))
+            }
+        }
+    }
+
+    /// Waits until everything that was asked for is done.
+    ///
+    /// # Errors
+    /// What any of it met with.
+    fn wait(&mut self) -> Result<(), ExecutorError> {
+        Ok(())
+    }
 
     /// The first element of a buffer of floats that is not finite: its place, row-major, and its value. As
     /// [`Executor::read`], it is sure of persistent buffers and those of the step that ran last; an executor whose

@@ -7,11 +7,12 @@
 mod binding;
 mod memory;
 
-use crate::driver::{Address, Command, Driver, DriverError, Kernel, Recording, Text};
+use crate::driver::{self, Address, Command, Driver, DriverError, Kernel, Recording, Text};
 use binding::{Binding, describe};
 use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::BufferId;
-use kernwright_plan::executor::{Executor, ExecutorError, MicroStep, PlanId, Values};
+use kernwright_plan::dtype::Dtype;
+use kernwright_plan::executor::{Executor, ExecutorError, Fetch, MicroStep, PlanId, Values};
 use kernwright_plan::launch::{Launch, Lowered};
 use kernwright_plan::passes::memory::lifetimes;
 use kernwright_plan::plan::{Phase, Plan};
@@ -31,6 +32,9 @@ pub struct Cuda<D> {
     kernels: HashMap<String, Kernel>,
     memory: Memory,
     plans: Vec<Loaded>,
+    /// Buffers on their way to the host: their names and types.
+    fetches: HashMap<usize, (String, Dtype, driver::Fetch)>,
+    n_fetches: usize,
 }
 
 /// A plan with all that running it takes.
@@ -60,8 +64,16 @@ fn at(micro: MicroStep) -> usize {
 impl<D: Driver> Cuda<D> {
     /// An executor without plans. `arch` is what the kernels of `source` were made for, and what `driver` runs them on.
     pub fn new(driver: D, arch: Arch, source: Source) -> Self {
-        let (kernels, memory, plans) = (HashMap::new(), Memory::default(), Vec::new());
-        Self { driver, arch, source, kernels, memory, plans }
+        Self {
+            driver,
+            arch,
+            source,
+            kernels: HashMap::new(),
+            memory: Memory::default(),
+            plans: Vec::new(),
+            fetches: HashMap::new(),
+            n_fetches: 0,
+        }
     }
 
     /// The driver, for what only it knows.
@@ -254,6 +266,38 @@ impl<D: Driver> Executor for Cuda<D> {
         let (bytes, Rows { stride, part }) = self.download(loaded, buffer)?;
         let rows = bytes.chunks(stride.max(1)).map(|row| &row[part.clone()]);
         Ok(rows.flat_map(|row| dtype.decode_all(row)).map(|value| value as f32).collect())
+    }
+
+    fn fetch(&mut self, plan: PlanId, buffer: BufferId) -> Result<Fetch, ExecutorError> {
+        let loaded = &self.plans[plan.0];
+        let owner = loaded.plan.buffer(buffer);
+        let (base, _, at) = self.rows(loaded, buffer)?;
+        if base != buffer {
+            return Ok(Fetch::Here(self.read(plan, buffer)?));
+        }
+        let (name, dtype, bytes) = (owner.name.clone(), owner.dtype, owner.bytes());
+        let fetch = self.driver.fetch(at, bytes).map_err(|error| failed(&format!("read `{name}`"), error))?;
+        let number = self.n_fetches;
+        self.n_fetches += 1;
+        self.fetches.insert(number, (name, dtype, fetch));
+        Ok(Fetch::UnderWay(number))
+    }
+
+    #[allow(clippy::cast_possible_truncation)]
+    fn take(&mut self, fetch: Fetch) -> Result<Vec<f32>, ExecutorError> {
+        let number = match fetch {
+            Fetch::Here(values) => return Ok(values),
+            Fetch::UnderWay(number) => number,
+        };
+        let Some((name, dtype, fetch)) = self.fetches.remove(&number) else {
+            return Err(ExecutorError::Plan(format!("fetch {number} is not under way")));
+        };
+        let bytes = self.driver.take(fetch).map_err(|error| failed(&format!("read `{name}`"), error))?;
+        Ok(dtype.decode_all(&bytes).map(|value| value as f32).collect())
+    }
+
+    fn wait(&mut self) -> Result<(), ExecutorError> {
+        self.driver.synchronize().map_err(|error| failed("finish what was asked for", error))
     }
 
     fn run(&mut self, plan: PlanId, steps: Range<usize>, micro: MicroStep) -> Result<(), ExecutorError> {

@@ -141,6 +141,10 @@ impl Driver for EmulatorDriver {
         self.emulator.download(place, bytes).map_err(failed)
     }
 
+    fn pointer(&self, at: Address) -> Result<u64, DriverError> {
+        Ok(self.place(at, 0)?.0)
+    }
+
     fn load(&mut self, texts: &[Text]) -> Result<Vec<Kernel>, DriverError> {
         let names: Vec<String> = texts.iter().map(|one| one.spec.name()).collect();
         let kernels: Vec<(&str, &str)> =

@@ -83,6 +83,10 @@ impl Driver for Host {
         self.load(from, bytes)
     }
 
+    fn pointer(&self, at: Address) -> Result<u64, DriverError> {
+        Ok(((at.allocation.0 as u64) << 40) + at.offset as u64)
+    }
+
     fn load(&mut self, texts: &[Text]) -> Result<Vec<Kernel>, DriverError> {
         let first = self.kernels.len();
         self.kernels.extend(texts.iter().map(|text| text.spec.name()));
