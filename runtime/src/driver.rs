@@ -5,6 +5,7 @@
 
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::launch::Batch;
+use kernwright_plan::measure::Usage;
 use kernwright_plan::spec::KernelSpec;
 
 /// How a driver wants memory to be asked for.
@@ -309,6 +310,27 @@ pub trait Driver {
     /// # Errors
     /// When the device fails.
     fn seconds(&mut self, from: Event, to: Event) -> Result<f64, DriverError>;
+
+    /// Seconds that each of some commands takes, by the device's clock, run in order. A device whose launches cost more
+    /// than what they launch does better than this.
+    ///
+    /// # Errors
+    /// As for `replay`.
+    fn time(&mut self, commands: &[Command]) -> Result<Vec<f64>, ReplayError> {
+        let of_device = |error| ReplayError { command: None, error };
+        let mut marks = Vec::with_capacity(commands.len());
+        for (index, command) in commands.iter().enumerate() {
+            let from = self.mark().map_err(of_device)?;
+            self.launch(command).map_err(|error| ReplayError { command: Some(index), error })?;
+            marks.push((from, self.mark().map_err(of_device)?));
+        }
+        marks.into_iter().map(|(from, to)| self.seconds(from, to).map_err(of_device)).collect()
+    }
+
+    /// What it has taken of the device's memory.
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
 
     /// Waits until all that was asked for is done.
     ///

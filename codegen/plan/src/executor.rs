@@ -5,6 +5,7 @@
 //! (`Role::is_shared`); inputs and outputs are each plan's own.
 
 use crate::buffer::{Buffer, BufferId};
+use crate::measure::{Mark, Timed, Usage};
 use crate::plan::{Phase, Plan};
 use std::ops::Range;
 
@@ -184,6 +185,42 @@ pub trait Executor {
     /// What any of it met with.
     fn wait(&mut self) -> Result<(), ExecutorError> {
         Ok(())
+    }
+
+    /// Marks the point after everything that was asked for so far, on a device with a clock of its own. `None` says that
+    /// the host's clock will do, since work is done when calls return.
+    ///
+    /// # Errors
+    /// When a device fails.
+    fn mark(&mut self) -> Result<Option<Mark>, ExecutorError> {
+        Ok(None)
+    }
+
+    /// Seconds from one point to a later one, once the later one is reached. Both marks are used up.
+    ///
+    /// # Errors
+    /// When there are no such marks or the device fails.
+    fn seconds(&mut self, from: Mark, to: Mark) -> Result<f64, ExecutorError> {
+        Err(ExecutorError::Plan(format!("marks {} and {} are not of this executor", from.0, to.0)))
+    }
+
+    /// What it has taken of its device's memory.
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+
+    /// Runs some steps and times each of their launches; `None` from an executor without launches, which ran nothing.
+    ///
+    /// # Errors
+    /// As [`Executor::run`].
+    fn time_launches(
+        &mut self,
+        plan: PlanId,
+        steps: Range<usize>,
+        micro: MicroStep,
+    ) -> Result<Option<Vec<Timed>>, ExecutorError> {
+        let _ = (plan, steps, micro);
+        Ok(None)
     }
 
     /// The first element of a buffer of floats that is not finite: its place, row-major, and its value. As

@@ -21,6 +21,7 @@ pub mod kernels;
 pub mod launch;
 #[cfg(feature = "reference")]
 pub mod lockstep;
+pub mod measure;
 pub mod nearest;
 pub mod occupancy;
 pub mod ops;

@@ -7,13 +7,14 @@
 mod binding;
 mod memory;
 
-use crate::driver::{self, Address, Command, Driver, DriverError, Kernel, Recording, Text};
+use crate::driver::{self, Address, Command, Driver, DriverError, Event, Kernel, Recording, Text};
 use binding::{Binding, describe};
 use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::BufferId;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, ExecutorError, Fetch, MicroStep, PlanId, Values};
 use kernwright_plan::launch::{Launch, Lowered};
+use kernwright_plan::measure::{Mark, Timed, Usage};
 use kernwright_plan::passes::memory::lifetimes;
 use kernwright_plan::plan::{Phase, Plan};
 use kernwright_plan::spec::KernelSpec;
@@ -298,6 +299,40 @@ impl<D: Driver> Executor for Cuda<D> {
 
     fn wait(&mut self) -> Result<(), ExecutorError> {
         self.driver.synchronize().map_err(|error| failed("finish what was asked for", error))
+    }
+
+    fn mark(&mut self) -> Result<Option<Mark>, ExecutorError> {
+        let event = self.driver.mark().map_err(|error| failed("mark a point in time", error))?;
+        Ok(Some(Mark(event.0)))
+    }
+
+    fn seconds(&mut self, from: Mark, to: Mark) -> Result<f64, ExecutorError> {
+        let seconds = self.driver.seconds(Event(from.0), Event(to.0));
+        seconds.map_err(|error| failed("take the time between two points", error))
+    }
+
+    fn usage(&self) -> Usage {
+        self.driver.usage()
+    }
+
+    fn time_launches(
+        &mut self,
+        plan: PlanId,
+        steps: Range<usize>,
+        micro: MicroStep,
+    ) -> Result<Option<Vec<Timed>>, ExecutorError> {
+        let (commands, origins) = self.commands(&self.plans[plan.0], steps, micro)?;
+        let seconds = self.driver.time(&commands).map_err(|failure| {
+            match failure.command.and_then(|index| origins.get(index).copied().flatten()) {
+                Some(origin) => of_launch(&self.plans[plan.0], micro, origin, failure.error),
+                None => failed("time the launches of a plan", failure.error),
+            }
+        })?;
+        let timed = origins.into_iter().zip(seconds).filter_map(|(origin, seconds)| {
+            let (step, launch) = origin?;
+            Some(Timed { step, launch, seconds })
+        });
+        Ok(Some(timed.collect()))
     }
 
     fn run(&mut self, plan: PlanId, steps: Range<usize>, micro: MicroStep) -> Result<(), ExecutorError> {

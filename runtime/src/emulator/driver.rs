@@ -10,6 +10,7 @@ use crate::driver::{
 };
 use crate::product::{HostMemory, multiply};
 use kernwright_plan::chain;
+use kernwright_plan::measure::Usage;
 use std::time::Instant;
 
 /// The emulator, behind the trait that GPUs are behind.
@@ -225,6 +226,11 @@ impl Driver for EmulatorDriver {
             [Some(from), Some(to)] => Ok(to.saturating_duration_since(*from).as_secs_f64()),
             _ => Err(DriverError::Failed("no such event was recorded".to_owned())),
         }
+    }
+
+    fn usage(&self) -> Usage {
+        let held: usize = self.allocations.iter().flatten().map(|held| held.bytes).sum();
+        Usage { allocations: Some(self.allocations.len()), allocated: Some(held as u64), taken: None }
     }
 
     fn synchronize(&mut self) -> Result<(), DriverError> {
