@@ -11,6 +11,8 @@ pub(crate) struct Environment {
     /// Where compiled kernels are kept between runs: KERNWRIGHT_CACHE, else XDG_CACHE_HOME/kernwright, else
     /// ~/.cache/kernwright.
     pub(crate) cache: Option<PathBuf>,
+    /// KERNWRIGHT_GPU_SYNCHRONOUS is set and not 0: wait for each launch on a GPU, to be told which one fails.
+    pub(crate) gpu_synchronous: bool,
     /// NO_COLOR is set and not empty (no-color.org).
     pub(crate) no_color: bool,
     /// TERM is `dumb`: a terminal that cannot move its cursor.
@@ -27,6 +29,7 @@ impl Environment {
         Self {
             places: Places::from_variables(std::env::vars_os()),
             cache,
+            gpu_synchronous: path("KERNWRIGHT_GPU_SYNCHRONOUS").is_some_and(|value| value.as_os_str() != "0"),
             no_color: path("NO_COLOR").is_some(),
             dumb_terminal: std::env::var_os("TERM").is_some_and(|term| term == "dumb"),
         }

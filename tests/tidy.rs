@@ -63,6 +63,12 @@ const UNSAFE: &[(&str, &str)] = &[
     ("runtime/compile/src/nvrtc.rs", "calls into NVRTC"),
     ("runtime/compile/src/probe.rs", "calls into the driver"),
     ("runtime/src/cpu/matmul.rs", "calls into the matmul library"),
+    ("runtime/src/gpu/calls/context.rs", "calls into the driver"),
+    ("runtime/src/gpu/calls/graph.rs", "calls into the driver"),
+    ("runtime/src/gpu/calls/memory.rs", "calls into the driver, and memory that it gives"),
+    ("runtime/src/gpu/calls/mod.rs", "calls into the driver"),
+    ("runtime/src/gpu/calls/module.rs", "calls into the driver"),
+    ("runtime/src/gpu/calls/stream.rs", "calls into the driver"),
     ("runtime/src/emulator/binding.rs", "calls into the emulator's library and its modules"),
 ];
 

@@ -4,11 +4,12 @@
 //! `kernwright_compile`'s; this file only shows them.
 
 use super::table::{Row, Side, Table, wrapped};
-use super::{Declared, Outcome, gpu, libraries, units};
+use super::{Declared, Outcome, libraries, units};
 use crate::environment::Environment;
 use crate::terminal::line;
 use clap::Args;
 use kernwright_compile::{Fact, Gpu, Place, Probe, probe};
+use kernwright_plan::arch;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -101,9 +102,8 @@ fn abilities(probe: &Probe) -> Vec<Ability> {
     let mut on_gpu = ability("train on a GPU", &[&probe.driver, &probe.nvrtc, &probe.cublas_lt]);
     if probe.driver.present && probe.gpus.is_empty() {
         on_gpu.needs.push("a GPU");
+        on_gpu.works = false;
     }
-    on_gpu.needs.push("a later version: this one generates and compiles kernels, but launches none");
-    on_gpu.works = false;
     let mut render = ability("write the CUDA of any preset (`cuda --out`)", &[]);
     if !cfg!(feature = "render") {
         render.needs.push("feature `render`");
@@ -132,7 +132,7 @@ fn document<'a>(probe: &'a Probe, cache: Option<&'a Path>) -> Document<'a> {
         index: one.index,
         name: &one.name,
         compute_capability: one.compute_capability,
-        arch: gpu::of_capability(one.compute_capability).map(|arch| &*arch.name),
+        arch: arch::of_capability(one.compute_capability).map(|arch| &*arch.name),
         memory_bytes: one.memory_bytes,
         n_multiprocessors: one.n_multiprocessors,
         shared_memory_bytes: one.shared_memory_bytes,
@@ -231,7 +231,7 @@ fn number(version: &str) -> &str {
 
 fn describe(one: &Gpu) -> String {
     let (major, minor) = one.compute_capability;
-    let target = gpu::of_capability(one.compute_capability)
+    let target = arch::of_capability(one.compute_capability)
         .map_or_else(|| "no target generates for it yet".to_owned(), |arch| format!("target {}", arch.name));
     #[allow(clippy::cast_precision_loss)]
     let memory = units::bytes(one.memory_bytes as f64);

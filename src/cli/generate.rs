@@ -1,5 +1,7 @@
 //! `generate`: continues a prompt with a trained model.
 
+use super::device::{self, Device, DeviceArguments};
+use super::shape::Named;
 use super::{Declared, Outcome};
 use crate::environment::Environment;
 use crate::terminal;
@@ -9,11 +11,9 @@ use kernwright_model::generator::Generator;
 use kernwright_model::random::Random;
 use kernwright_model::sample::Sampling;
 use kernwright_model::weights;
-use kernwright_plan::Options as PlanOptions;
-use kernwright_plan::executor::{Executor, MicroStep};
+use kernwright_plan::executor::MicroStep;
 use kernwright_plan::plan::Phase;
 use kernwright_plan::shape::{Shape, parse_text};
-use kernwright_runtime::Cpu;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -49,9 +49,8 @@ pub(super) struct Arguments {
     /// Seed of the choice
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Threads of the CPU [default: all cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    device: DeviceArguments,
 }
 
 /// What tokens stand for.
@@ -90,7 +89,7 @@ impl Vocabulary {
 }
 
 /// Runs it.
-pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environment: &Environment) -> Outcome {
+pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
     let Arguments { temperature, top_k, top_p, .. } = *arguments;
     let sampling = Sampling { temperature, top_k, top_p };
     sampling.check()?;
@@ -107,9 +106,11 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
         return Err("`--prompt` is empty: generation needs a token to continue".into());
     }
 
-    let options = PlanOptions::host();
-    let mut executor = Cpu::new(arguments.threads.map(usize::from))?;
-    let mut generator = Generator::new(&shape, &options)?;
+    let named = Named { name: "model".to_owned(), shape };
+    let Device { mut executor, options, .. } =
+        device::executor(&arguments.device, &named, declared, environment)?;
+    let (executor, shape) = (executor.as_mut(), &named.shape);
+    let mut generator = Generator::new(shape, &options)?;
     let trained = progress.options.pointer("/train/length").and_then(serde_json::Value::as_u64);
     if let Some(length) = trained.and_then(|length| usize::try_from(length).ok()) {
         generator.look_back(length);
@@ -117,8 +118,8 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     if vocabulary == Vocabulary::Bytes {
         generator.draw_below(N_BYTES);
     }
-    let (_, plan) = generator.plan(&mut executor, tokens.len())?;
-    weights::load(&mut executor, plan, &shape, &checkpoint)?;
+    let (_, plan) = generator.plan(executor, tokens.len())?;
+    weights::load(executor, plan, shape, &checkpoint)?;
     executor.run_phase(plan, Phase::Prepare, MicroStep::First)?;
 
     let mut random = Random::stream(arguments.seed, "generate");
@@ -128,7 +129,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
         Vocabulary::Tokens => Ok(()),
     };
     let outcome = generator.generate(
-        &mut executor,
+        executor,
         &mut tokens,
         arguments.tokens,
         sampling,

@@ -1,6 +1,6 @@
 //! GPUs as flags name them: a target, a card, or a file that declares one.
 
-use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::arch;
 use kernwright_plan::card;
 use kernwright_plan::gpu::{self, Gpu};
 use std::path::Path;
@@ -46,25 +46,9 @@ fn read(path: &Path) -> Result<Gpu, String> {
     Err(format!("this program was built without the feature `render`, which reads `{path}`"))
 }
 
-/// The row for a compute capability, `(9, 0)`: the one whose digits are the same.
-pub(super) fn of_capability((major, minor): (u32, u32)) -> Option<&'static Arch> {
-    let digits = format!("{major}{minor}");
-    arch::ALL.iter().find(|arch| arch.number() == digits)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_capability_finds_its_row_with_or_without_a_suffix() {
-        let name = |capability| of_capability(capability).map(|arch| &*arch.name);
-        assert_eq!(name((9, 0)), Some("sm_90a"));
-        assert_eq!(name((8, 6)), Some("sm_86"));
-        assert_eq!(name((12, 0)), Some("sm_120a"));
-        assert_eq!(name((12, 1)), Some("sm_121a"));
-        assert_eq!(name((7, 5)), None);
-    }
 
     #[test]
     fn help_names_every_target_and_card() {

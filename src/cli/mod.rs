@@ -5,6 +5,7 @@
 
 mod check;
 mod cuda;
+mod device;
 mod doctor;
 mod generate;
 mod gpu;

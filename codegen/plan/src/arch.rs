@@ -83,6 +83,13 @@ pub fn find(name: &str) -> Option<&'static Arch> {
     ALL.iter().find(|arch| arch.name == name)
 }
 
+/// The target for a compute capability, `(9, 0)`: the one whose digits are the same.
+#[must_use]
+pub fn of_capability((major, minor): (u32, u32)) -> Option<&'static Arch> {
+    let digits = format!("{major}{minor}");
+    ALL.iter().find(|arch| arch.number() == digits)
+}
+
 /// Every name, for messages: "`sm_80`, `sm_86`, ...".
 #[must_use]
 pub fn names() -> String {
@@ -137,6 +144,16 @@ mod tests {
         assert_eq!(unknown("sm_90"), "`sm_90` is not a known GPU: did you mean `sm_90a`?");
         assert!(unknown("sm_9").ends_with(&names()));
         assert_eq!(find("sm_121a").map(Arch::number), Some("121"));
+    }
+
+    #[test]
+    fn a_capability_finds_its_row_with_or_without_a_suffix() {
+        let name = |capability| of_capability(capability).map(|arch| &*arch.name);
+        assert_eq!(name((9, 0)), Some("sm_90a"));
+        assert_eq!(name((8, 6)), Some("sm_86"));
+        assert_eq!(name((12, 0)), Some("sm_120a"));
+        assert_eq!(name((12, 1)), Some("sm_121a"));
+        assert_eq!(name((7, 5)), None);
     }
 
     #[test]

@@ -64,6 +64,14 @@ pub enum Error {
         /// The compiler's log, whole.
         log: String,
     },
+    /// The driver shows no GPU.
+    #[error("{problem}; {advice}")]
+    NoGpu {
+        /// What is in the way.
+        problem: &'static str,
+        /// What to do.
+        advice: String,
+    },
     /// There is no C++ compiler for the host.
     #[error("no host C++ compiler: {problem}; {advice}")]
     NoHostCompiler {

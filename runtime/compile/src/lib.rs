@@ -27,6 +27,6 @@ pub use host::HostCompiler;
 pub use libraries::{Found, Libraries, Library, Loaded, NEWEST_MAJOR, Version};
 pub use nvrtc::{Compiled, Compiler, Source};
 pub use places::{Origin, Place, Places};
-pub use probe::{Fact, Gpu, Probe, driver_version, probe, usable_libraries};
+pub use probe::{Fact, Gpu, Probe, driver_version, gpus, probe, usable_libraries};
 pub use report::{Progress, Report, compile_all};
 pub use resources::{Resources, notes, resources};

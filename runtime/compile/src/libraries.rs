@@ -134,6 +134,18 @@ impl Libraries {
         libraries
     }
 
+    /// Searches for the driver alone, which costs little: Python is not run.
+    pub fn find_driver(places: &Places) -> Libraries {
+        let mut libraries = Libraries::default();
+        libraries.scan(places.before_python());
+        libraries.scan(places.of_system());
+        if places.root == Path::new("/") && libraries.best(Library::Driver).is_none() {
+            libraries.found.extend(ask_loader(Library::Driver));
+        }
+        libraries.rank(NEWEST_MAJOR);
+        libraries
+    }
+
     /// Orders the candidates again for a newest major version, such as the driver's own: cubins of CUDA 13 do not
     /// load on a driver of CUDA 12.
     pub fn rank(&mut self, newest_major: u32) {

@@ -107,6 +107,19 @@ pub fn driver_version(libraries: &Libraries) -> Option<Version> {
     Driver::bind(libraries).ok()?.version()
 }
 
+/// The version of CUDA that the driver offers, and the GPUs it shows.
+///
+/// # Errors
+/// When there is no driver, or it shows none: why, and what helps.
+pub fn gpus(libraries: &Libraries) -> Result<(Version, Vec<Gpu>), Error> {
+    let driver = Driver::bind(libraries)?;
+    let gpus = driver.gpus().map_err(|status| {
+        let (problem, advice) = failure(status);
+        Error::NoGpu { problem, advice }
+    })?;
+    Ok((driver.version().unwrap_or_default(), gpus))
+}
+
 impl Fact {
     fn present(name: &'static str, version: Option<String>, path: &Path) -> Fact {
         let path = Some(path.to_path_buf());

@@ -1,8 +1,8 @@
 //! The executor that launches generated kernels, through any driver: on a GPU, or on the emulator.
 //!
 //! In: plans, and the text of each kernel they launch. Out: the content of their buffers. Everything is compiled and
-//! lowered when a plan is loaded; a whole phase is recorded the first time it runs and replayed from then on. Must not
-//! know models, data, or where texts come from.
+//! lowered when a plan is loaded; whole phases that run together are recorded the first time, as one, and replayed from
+//! then on. Must not know models, data, or where texts come from.
 
 mod binding;
 mod memory;
@@ -33,6 +33,8 @@ pub struct Cuda<D> {
     kernels: HashMap<String, Kernel>,
     memory: Memory,
     plans: Vec<Loaded>,
+    /// How often something was run.
+    n_runs: u64,
     /// Buffers on their way to the host: their names and types.
     fetches: HashMap<usize, (String, Dtype, driver::Fetch)>,
     n_fetches: usize,
@@ -46,8 +48,16 @@ struct Loaded {
     lowered: [Vec<Lowered>; 2],
     /// Base buffers that live from this step on: what was there before is nobody's.
     born: Vec<Vec<BufferId>>,
-    recorded: HashMap<(Phase, usize), Recorded>,
+    recorded: HashMap<Whole, Recorded>,
+    /// The run that was its last.
+    last_run: u64,
 }
+
+/// Whole phases, from the first step to before the last one's end, and which micro-batch they are for.
+type Whole = (usize, usize, usize);
+
+/// So many plans have recordings at once: each holds memory of the device, and generation makes a plan for each length.
+const MOST_RECORDED: usize = 4;
 
 /// Step and launch that a command is; none for one that is not a launch.
 type Origin = Option<(usize, usize)>;
@@ -72,6 +82,7 @@ impl<D: Driver> Cuda<D> {
             kernels: HashMap::new(),
             memory: Memory::default(),
             plans: Vec::new(),
+            n_runs: 0,
             fetches: HashMap::new(),
             n_fetches: 0,
         }
@@ -80,6 +91,11 @@ impl<D: Driver> Cuda<D> {
     /// The driver, for what only it knows.
     pub fn driver(&self) -> &D {
         &self.driver
+    }
+
+    /// What its kernels are made for.
+    pub fn arch(&self) -> &Arch {
+        &self.arch
     }
 
     /// The kernels that are loaded, by name, sorted.
@@ -156,18 +172,31 @@ impl<D: Driver> Cuda<D> {
         Ok((commands, origins))
     }
 
-    /// Records a phase, unless it was.
-    fn record(&mut self, id: PlanId, phase: Phase, micro: MicroStep) -> Result<(), ExecutorError> {
-        let key = (phase, at(micro));
+    /// Records whole phases, unless they were.
+    fn record(&mut self, id: PlanId, steps: &Range<usize>, micro: MicroStep) -> Result<Whole, ExecutorError> {
+        let key = (steps.start, steps.end, at(micro));
+        self.n_runs += 1;
+        self.plans[id.0].last_run = self.n_runs;
         let loaded = &self.plans[id.0];
         if loaded.recorded.contains_key(&key) {
-            return Ok(());
+            return Ok(key);
         }
-        let (commands, origins) = self.commands(loaded, loaded.plan.phase(phase), micro)?;
-        let what = || format!("record phase `{}`", phase.name());
+        let (commands, origins) = self.commands(loaded, steps.clone(), micro)?;
+        let what = || format!("record {}", phases(&loaded.plan, steps));
         let recording = self.driver.record(commands).map_err(|error| failed(&what(), error))?;
         self.plans[id.0].recorded.insert(key, Recorded { recording, origins });
-        Ok(())
+        self.forget_old();
+        Ok(key)
+    }
+
+    /// Drops the recordings of the plans that have not run for the longest time, where too many have some.
+    fn forget_old(&mut self) {
+        let mut recorded: Vec<&mut Loaded> =
+            self.plans.iter_mut().filter(|loaded| !loaded.recorded.is_empty()).collect();
+        recorded.sort_by_key(|loaded| std::cmp::Reverse(loaded.last_run));
+        for (_, old) in recorded.into_iter().skip(MOST_RECORDED).flat_map(|loaded| loaded.recorded.drain()) {
+            self.driver.forget(old.recording);
+        }
     }
 
     /// The bytes of the base of a buffer, and where in each of its rows the buffer lies.
@@ -189,6 +218,24 @@ impl<D: Driver> Cuda<D> {
         let rows = Rows { stride: plan.row_stride(buffer) * size, part };
         Ok((base, rows, self.memory.address(plan, &loaded.places, base)?))
     }
+}
+
+/// Are these steps whole phases, one after the other?
+fn is_whole(plan: &Plan, steps: &Range<usize>) -> bool {
+    let any = |edge: &dyn Fn(Range<usize>) -> bool| Phase::ALL.into_iter().any(|phase| edge(plan.phase(phase)));
+    !steps.is_empty()
+        && any(&|phase| !phase.is_empty() && phase.start == steps.start)
+        && any(&|phase| !phase.is_empty() && phase.end == steps.end)
+}
+
+/// The phases of some steps, in words.
+fn phases(plan: &Plan, steps: &Range<usize>) -> String {
+    let within = |phase: &Phase| {
+        let phase = plan.phase(*phase);
+        !phase.is_empty() && steps.start <= phase.start && phase.end <= steps.end
+    };
+    let names: Vec<_> = Phase::ALL.into_iter().filter(within).map(|one| format!("`{}`", one.name())).collect();
+    format!("phase {}", names.join(" and "))
 }
 
 /// Bytes of a row of a base buffer, and those that belong to a view of it.
@@ -230,7 +277,7 @@ impl<D: Driver> Executor for Cuda<D> {
                 self.driver.forget(old.recording);
             }
         }
-        self.plans.push(Loaded { plan, places, lowered, born, recorded: HashMap::new() });
+        self.plans.push(Loaded { plan, places, lowered, born, recorded: HashMap::new(), last_run: 0 });
         Ok(PlanId(self.plans.len() - 1))
     }
 
@@ -341,15 +388,14 @@ impl<D: Driver> Executor for Cuda<D> {
         if steps.start > steps.end || steps.end > n_steps {
             return Err(ExecutorError::Plan(format!("it has {n_steps} steps, asked for {steps:?}")));
         }
-        let phase = Phase::ALL.into_iter().find(|phase| loaded.plan.phase(*phase) == steps);
-        if let Some(phase) = phase.filter(|_| !steps.is_empty()) {
-            self.record(plan, phase, micro)?;
+        if is_whole(&loaded.plan, &steps) {
+            let key = self.record(plan, &steps, micro)?;
             let loaded = &self.plans[plan.0];
-            let recorded = &loaded.recorded[&(phase, at(micro))];
+            let recorded = &loaded.recorded[&key];
             return self.driver.replay(recorded.recording).map_err(|failure| {
                 match failure.command.and_then(|index| recorded.origins.get(index).copied().flatten()) {
                     Some(origin) => of_launch(loaded, micro, origin, failure.error),
-                    None => failed(&format!("run phase `{}`", phase.name()), failure.error),
+                    None => failed(&format!("run {}", phases(&loaded.plan, &steps)), failure.error),
                 }
             });
         }

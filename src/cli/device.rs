@@ -1,0 +1,185 @@
+//! `--device`: what runs a model, chosen and opened in this one place.
+//!
+//! In: what was asked for, a Shape, the environment. Out: an executor, the options of plans for it, and what to call it.
+//! A GPU is taken where there is one that can run the model, else the CPU; one line on standard error says which, and why.
+
+mod kernels;
+
+use super::shape::Named;
+use super::{Declared, libraries};
+use crate::environment::Environment;
+use crate::terminal;
+use clap::Args;
+use kernwright_compile::{Libraries, Library};
+use kernwright_plan::Options as PlanOptions;
+use kernwright_plan::arch::Arch;
+use kernwright_plan::executor::Executor;
+use kernwright_plan::shape::Shape;
+use kernwright_runtime::gpu::{self, GpuFacts, Settings};
+use kernwright_runtime::{Cpu, Cuda, Gpu};
+use std::error::Error;
+
+/// Flags that choose a device.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct DeviceArguments {
+    /// What runs it: auto (a GPU where there is one), cpu, cuda, or cuda:N for the GPU of that number
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = parse)]
+    pub(super) device: Asked,
+    /// Threads of the CPU; the result is the same for any number [default: all cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub(super) threads: Option<u16>,
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// A GPU where there is one that can run the model.
+    #[default]
+    Auto,
+    /// The host's cores.
+    Cpu,
+    /// The GPU of that number.
+    Cuda(u32),
+}
+
+/// What runs a model.
+pub(super) struct Device {
+    pub(super) executor: Box<dyn Executor>,
+    /// For plans that it is to run.
+    pub(super) options: PlanOptions,
+    /// In a few words: `CPU, in fp32`, or the GPU's name and target.
+    pub(super) description: String,
+    /// What is known of it, where it is a GPU.
+    pub(super) gpu: Option<GpuFacts>,
+}
+
+fn parse(text: &str) -> Result<Asked, String> {
+    match text {
+        "auto" => Ok(Asked::Auto),
+        "cpu" => Ok(Asked::Cpu),
+        "cuda" => Ok(Asked::Cuda(0)),
+        _ => text.strip_prefix("cuda:").and_then(|number| number.parse().ok()).map(Asked::Cuda).ok_or_else(
+            || "allowed are `auto`, `cpu`, `cuda`, and `cuda:N` with the number of a GPU".to_owned(),
+        ),
+    }
+}
+
+/// Opens what was asked for, to run plans of a Shape.
+pub(super) fn executor(
+    asked: &DeviceArguments,
+    named: &Named,
+    declared: Option<Declared>,
+    environment: &Environment,
+) -> Result<Device, Box<dyn Error>> {
+    match asked.device {
+        Asked::Cpu => cpu(asked, "asked for"),
+        Asked::Cuda(index) => of_gpu(gpu(index, &named.shape, declared, environment)?),
+        Asked::Auto => {
+            // Looking for the driver alone costs next to nothing where there is none.
+            let driver = Libraries::find_driver(&environment.places);
+            if driver.best(Library::Driver).is_none() {
+                return cpu(asked, "no NVIDIA driver was found");
+            }
+            match gpu(0, &named.shape, declared, environment) {
+                Ok(executor) => of_gpu(executor),
+                Err(error) => {
+                    let reason = kernwright_plan::chain(error.as_ref());
+                    cpu(asked, &format!("the GPU cannot be used: {reason}"))
+                }
+            }
+        }
+    }
+}
+
+fn cpu(asked: &DeviceArguments, reason: &str) -> Result<Device, Box<dyn Error>> {
+    let executor = Box::new(Cpu::new(asked.threads.map(usize::from))?);
+    terminal::note(&format!("device: CPU ({reason})"));
+    let (options, description) = (PlanOptions::host(), "CPU, in fp32".to_owned());
+    Ok(Device { executor, options, description, gpu: None })
+}
+
+fn of_gpu(executor: Cuda<Gpu>) -> Result<Device, Box<dyn Error>> {
+    let facts = executor.driver().facts().clone();
+    let description = format!("{}, as {}", facts.name, executor.arch().name);
+    terminal::note(&format!("device: GPU {} ({description}, CUDA {} driver)", facts.index, facts.driver));
+    Ok(Device {
+        executor: Box::new(executor),
+        options: PlanOptions::default(),
+        description,
+        gpu: Some(facts),
+    })
+}
+
+/// The executor over a GPU of its own, for who must know that it is one.
+pub(super) fn gpu(
+    index: u32,
+    shape: &Shape,
+    declared: Option<Declared>,
+    environment: &Environment,
+) -> Result<Cuda<Gpu>, Box<dyn Error>> {
+    let libraries = libraries::find(&environment.places);
+    let facts = gpu::find(&libraries, index)?;
+    let arch = target(shape, &facts)?;
+    let settings = Settings {
+        synchronous: environment.gpu_synchronous,
+        choices: environment.cache.as_ref().map(|folder| folder.join("products")),
+    };
+    let cubins = kernels::cubins(&libraries, &arch, declared, environment)?;
+    let gpu = Gpu::open(&libraries, facts, settings, cubins)?;
+    Ok(Cuda::new(gpu, arch.clone(), kernels::source(arch, declared)))
+}
+
+/// What kernels are made for on a GPU: a target of the Shape with its number, else the row of the table.
+fn target(shape: &Shape, facts: &GpuFacts) -> Result<Arch, String> {
+    let (major, minor) = facts.capability;
+    let number = format!("{major}{minor}");
+    let declared = shape.targets.iter().find(|arch| arch.number() == number);
+    declared.or(facts.arch).cloned().ok_or_else(|| {
+        let name = &facts.name;
+        format!(
+            "`{name}` has compute capability {major}.{minor}, for which there is no target: allowed is {} and later; \
+             one that is newer is declared by one it is like, as in `#[target(sm_{number}(like = sm_120a))]`",
+            kernwright_plan::arch::ALL[0].name
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernwright_compile::Version;
+    use kernwright_plan::arch;
+    use kernwright_plan::shape::presets;
+
+    fn facts(capability: (u32, u32)) -> GpuFacts {
+        GpuFacts {
+            index: 0,
+            name: "RTX 9999".to_owned(),
+            capability,
+            arch: arch::of_capability(capability),
+            memory: 1 << 30,
+            multiprocessors: 10,
+            shared_memory: 100 << 10,
+            driver: Version(vec![13, 0]),
+        }
+    }
+
+    #[test]
+    fn a_device_is_asked_for_by_name_and_number() {
+        assert_eq!(parse("auto"), Ok(Asked::Auto));
+        assert_eq!(parse("cpu"), Ok(Asked::Cpu));
+        assert_eq!(parse("cuda"), Ok(Asked::Cuda(0)));
+        assert_eq!(parse("cuda:3"), Ok(Asked::Cuda(3)));
+        for wrong in ["gpu", "cuda:", "cuda:-1", "cuda:x", "cuda3", ""] {
+            assert!(parse(wrong).is_err_and(|error| error.contains("`cuda:N`")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_gets_the_target_of_its_number_and_a_new_one_is_told_how_to_get_one() {
+        let shape = presets::ALL[0].shape();
+        assert_eq!(target(&shape, &facts((9, 0))).map(|arch| arch.name.to_string()), Ok("sm_90a".to_owned()));
+        let error = target(&shape, &facts((13, 0))).expect_err("nobody knows it");
+        assert!(error.contains("`#[target(sm_130(like = sm_120a))]`"), "{error}");
+    }
+}
