@@ -5,7 +5,6 @@
 
 mod kernels;
 
-use super::shape::Named;
 use super::{Declared, libraries};
 use crate::environment::Environment;
 use crate::terminal;
@@ -47,10 +46,8 @@ pub(super) struct Device {
     pub(super) executor: Box<dyn Executor>,
     /// For plans that it is to run.
     pub(super) options: PlanOptions,
-    /// In a few words: `CPU, in fp32`, or the GPU's name and target.
+    /// In a few words: `CPU`, or the GPU's number, name and target.
     pub(super) description: String,
-    /// What is known of it, where it is a GPU.
-    pub(super) gpu: Option<GpuFacts>,
 }
 
 fn parse(text: &str) -> Result<Asked, String> {
@@ -67,47 +64,50 @@ fn parse(text: &str) -> Result<Asked, String> {
 /// Opens what was asked for, to run plans of a Shape.
 pub(super) fn executor(
     asked: &DeviceArguments,
-    named: &Named,
+    shape: &Shape,
     declared: Option<Declared>,
     environment: &Environment,
 ) -> Result<Device, Box<dyn Error>> {
+    let (device, why) = choose(asked, shape, declared, environment)?;
+    let why = why.map_or(String::new(), |why| format!(": {why}"));
+    terminal::note(&format!("device: {}{why}", device.description));
+    Ok(device)
+}
+
+/// The same, silently; and why it is not a GPU, where one was hoped for.
+fn choose(
+    asked: &DeviceArguments,
+    shape: &Shape,
+    declared: Option<Declared>,
+    environment: &Environment,
+) -> Result<(Device, Option<String>), Box<dyn Error>> {
     match asked.device {
-        Asked::Cpu => cpu(asked, "asked for"),
-        Asked::Cuda(index) => of_gpu(gpu(index, &named.shape, declared, environment)?),
+        Asked::Cpu => Ok((cpu(asked)?, None)),
+        Asked::Cuda(index) => Ok((of_gpu(gpu(index, shape, declared, environment)?), None)),
         Asked::Auto => {
             // Looking for the driver alone costs next to nothing where there is none.
             let driver = Libraries::find_driver(&environment.places);
             if driver.best(Library::Driver).is_none() {
-                return cpu(asked, "no NVIDIA driver was found");
+                return Ok((cpu(asked)?, Some("no NVIDIA driver was found".to_owned())));
             }
-            match gpu(0, &named.shape, declared, environment) {
-                Ok(executor) => of_gpu(executor),
-                Err(error) => {
-                    let reason = kernwright_plan::chain(error.as_ref());
-                    cpu(asked, &format!("the GPU cannot be used: {reason}"))
-                }
+            match gpu(0, shape, declared, environment) {
+                Ok(executor) => Ok((of_gpu(executor), None)),
+                Err(error) => Ok((cpu(asked)?, Some(kernwright_plan::chain(error.as_ref())))),
             }
         }
     }
 }
 
-fn cpu(asked: &DeviceArguments, reason: &str) -> Result<Device, Box<dyn Error>> {
+fn cpu(asked: &DeviceArguments) -> Result<Device, Box<dyn Error>> {
     let executor = Box::new(Cpu::new(asked.threads.map(usize::from))?);
-    terminal::note(&format!("device: CPU ({reason})"));
-    let (options, description) = (PlanOptions::host(), "CPU, in fp32".to_owned());
-    Ok(Device { executor, options, description, gpu: None })
+    Ok(Device { executor, options: PlanOptions::host(), description: "CPU".to_owned() })
 }
 
-fn of_gpu(executor: Cuda<Gpu>) -> Result<Device, Box<dyn Error>> {
-    let facts = executor.driver().facts().clone();
-    let description = format!("{}, as {}", facts.name, executor.arch().name);
-    terminal::note(&format!("device: GPU {} ({description}, CUDA {} driver)", facts.index, facts.driver));
-    Ok(Device {
-        executor: Box::new(executor),
-        options: PlanOptions::default(),
-        description,
-        gpu: Some(facts),
-    })
+fn of_gpu(executor: Cuda<Gpu>) -> Device {
+    let facts = executor.driver().facts();
+    let GpuFacts { index, name, driver, .. } = facts;
+    let description = format!("GPU {index}, {name} ({}, CUDA {driver} driver)", executor.arch().name);
+    Device { executor: Box::new(executor), options: PlanOptions::default(), description }
 }
 
 /// The executor over a GPU of its own, for who must know that it is one.

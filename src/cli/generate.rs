@@ -1,7 +1,6 @@
 //! `generate`: continues a prompt with a trained model.
 
 use super::device::{self, Device, DeviceArguments};
-use super::shape::Named;
 use super::{Declared, Outcome};
 use crate::environment::Environment;
 use crate::terminal;
@@ -106,11 +105,10 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         return Err("`--prompt` is empty: generation needs a token to continue".into());
     }
 
-    let named = Named { name: "model".to_owned(), shape };
-    let Device { mut executor, options, .. } =
-        device::executor(&arguments.device, &named, declared, environment)?;
-    let (executor, shape) = (executor.as_mut(), &named.shape);
-    let mut generator = Generator::new(shape, &options)?;
+    let device = device::executor(&arguments.device, &shape, declared, environment)?;
+    let Device { mut executor, options, .. } = device;
+    let executor = executor.as_mut();
+    let mut generator = Generator::new(&shape, &options)?;
     let trained = progress.options.pointer("/train/length").and_then(serde_json::Value::as_u64);
     if let Some(length) = trained.and_then(|length| usize::try_from(length).ok()) {
         generator.look_back(length);
@@ -119,7 +117,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         generator.draw_below(N_BYTES);
     }
     let (_, plan) = generator.plan(executor, tokens.len())?;
-    weights::load(executor, plan, shape, &checkpoint)?;
+    weights::load(executor, plan, &shape, &checkpoint)?;
     executor.run_phase(plan, Phase::Prepare, MicroStep::First)?;
 
     let mut random = Random::stream(arguments.seed, "generate");
@@ -128,19 +126,13 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         Vocabulary::Bytes => out.write_all(arguments.prompt.as_bytes()),
         Vocabulary::Tokens => Ok(()),
     };
-    let outcome = generator.generate(
-        executor,
-        &mut tokens,
-        arguments.tokens,
-        sampling,
-        &mut random,
-        &mut |token| {
+    let outcome =
+        generator.generate(executor, &mut tokens, arguments.tokens, sampling, &mut random, &mut |token| {
             if written.is_ok() {
                 written = out.write_all(&vocabulary.show(token)).and_then(|()| out.flush());
             }
             written.is_ok()
-        },
-    );
+        });
     outcome?;
     match written.and_then(|()| out.write_all(b"\n")) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(terminal::unwritable(&error).into()),

@@ -222,7 +222,8 @@ impl<D: Driver> Cuda<D> {
 
 /// Are these steps whole phases, one after the other?
 fn is_whole(plan: &Plan, steps: &Range<usize>) -> bool {
-    let any = |edge: &dyn Fn(Range<usize>) -> bool| Phase::ALL.into_iter().any(|phase| edge(plan.phase(phase)));
+    let any =
+        |edge: &dyn Fn(Range<usize>) -> bool| Phase::ALL.into_iter().any(|phase| edge(plan.phase(phase)));
     !steps.is_empty()
         && any(&|phase| !phase.is_empty() && phase.start == steps.start)
         && any(&|phase| !phase.is_empty() && phase.end == steps.end)
@@ -234,7 +235,8 @@ fn phases(plan: &Plan, steps: &Range<usize>) -> String {
         let phase = plan.phase(*phase);
         !phase.is_empty() && steps.start <= phase.start && phase.end <= steps.end
     };
-    let names: Vec<_> = Phase::ALL.into_iter().filter(within).map(|one| format!("`{}`", one.name())).collect();
+    let names: Vec<_> =
+        Phase::ALL.into_iter().filter(within).map(|one| format!("`{}`", one.name())).collect();
     format!("phase {}", names.join(" and "))
 }
 

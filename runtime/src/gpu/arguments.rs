@@ -65,7 +65,8 @@ mod tests {
     #[test]
     fn arguments_that_are_not_the_parameters_are_refused() {
         for parameters in [&[8_usize][..], &[8, 8], &[8, 4, 4], &[]] {
-            let error = words(&[Value::Address(None), Value::I32(7)], parameters, pointer).expect_err("differs");
+            let error =
+                words(&[Value::Address(None), Value::I32(7)], parameters, pointer).expect_err("differs");
             assert!(error.to_string().contains("found [8, 4]"), "{error}");
         }
     }

@@ -50,7 +50,9 @@ pub enum OpenError {
         found: Version,
     },
     /// There are not that many GPUs.
-    #[error("there is no GPU `{index}`: allowed is a number below {count}; `CUDA_VISIBLE_DEVICES` hides GPUs")]
+    #[error(
+        "there is no GPU `{index}`: allowed is a number below {count}; `CUDA_VISIBLE_DEVICES` hides GPUs"
+    )]
     Index {
         /// What was asked for.
         index: u32,

@@ -89,7 +89,12 @@ impl Staging {
     /// Sends what waits. To be called before anything is asked of `main`.
     pub(super) fn flush(&mut self, main: &Stream) -> Result<(), Fault> {
         let Some(group) = self.ring.send() else { return Ok(()) };
-        self.host.upload(group.start, group.len(), self.device.address() + group.start as u64, &self.upload)?;
+        self.host.upload(
+            group.start,
+            group.len(),
+            self.device.address() + group.start as u64,
+            &self.upload,
+        )?;
         self.arrived.record(&self.upload)?;
         main.wait(&self.arrived)?;
         for (at, bytes, to) in self.waiting.drain(..) {

@@ -257,7 +257,8 @@ mod tests {
     fn what_the_program_carries_compiled_needs_no_compiler() {
         let mut places = Places::from_variables([] as [(&str, &str); 0]);
         places.root = "/nothing/is/here".into();
-        let environment = Environment { places, cache: None, no_color: true, dumb_terminal: false };
+        let environment =
+            Environment { places, cache: None, gpu_synchronous: false, no_color: true, dumb_terminal: false };
         let cubin = Cubin { arch: "sm_86", kernel: "norm", log: LOG, cubin: b"ELF" };
         let kernel = |cubin| Kernel {
             arch: arch::ALL[1].clone(),

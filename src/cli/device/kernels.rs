@@ -62,7 +62,8 @@ pub(super) fn cubins(
     }
     let (name, cache) = (arch.name.to_string(), environment.cache.clone());
     Ok(Box::new(move |texts| {
-        let ready: Vec<Option<&[u8]>> = texts.iter().map(|text| ahead_of_time(text, &name, declared)).collect();
+        let ready: Vec<Option<&[u8]>> =
+            texts.iter().map(|text| ahead_of_time(text, &name, declared)).collect();
         let missing: Vec<&Text> =
             texts.iter().zip(&ready).filter(|(_, ready)| ready.is_none()).map(|(text, _)| text).collect();
         let mut compiled = match missing.is_empty() {
@@ -73,7 +74,10 @@ pub(super) fn cubins(
             }
         }
         .into_iter();
-        Ok(ready.into_iter().filter_map(|ready| ready.map(<[u8]>::to_vec).or_else(|| compiled.next())).collect())
+        Ok(ready
+            .into_iter()
+            .filter_map(|ready| ready.map(<[u8]>::to_vec).or_else(|| compiled.next()))
+            .collect())
     }))
 }
 

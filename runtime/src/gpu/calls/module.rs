@@ -48,7 +48,8 @@ impl Function {
         loop {
             let (mut offset, mut bytes) = (0, 0);
             // SAFETY: the function is loaded; the pointers outlive the call.
-            let status = unsafe { sys::cuFuncGetParamInfo(self.function, all.len(), &mut offset, &mut bytes) };
+            let status =
+                unsafe { sys::cuFuncGetParamInfo(self.function, all.len(), &mut offset, &mut bytes) };
             if status != sys::CUresult::CUDA_SUCCESS {
                 return all;
             }

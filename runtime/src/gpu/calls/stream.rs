@@ -44,7 +44,7 @@ impl Stream {
     /// Sets bytes of the device to zero.
     pub(in crate::gpu) fn zero(&self, at: u64, bytes: usize) -> Result<(), Fault> {
         // Words are several times as fast as bytes.
-        if at % 4 == 0 && bytes % 4 == 0 {
+        if at.is_multiple_of(4) && bytes.is_multiple_of(4) {
             // SAFETY: as for `copy`.
             return checked("cuMemsetD32Async", unsafe { sys::cuMemsetD32Async(at, 0, bytes / 4, self.0) });
         }
