@@ -6,8 +6,9 @@
 
 mod binding;
 mod memory;
+mod recording;
 
-use crate::driver::{self, Address, Command, Driver, DriverError, Event, Kernel, Recording, Text};
+use crate::driver::{self, Address, Command, Driver, DriverError, Event, Kernel, Text};
 use binding::{Binding, describe};
 use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::BufferId;
@@ -16,9 +17,10 @@ use kernwright_plan::executor::{Executor, ExecutorError, Fetch, MicroStep, PlanI
 use kernwright_plan::launch::{Launch, Lowered};
 use kernwright_plan::measure::{Mark, Timed, Usage};
 use kernwright_plan::passes::memory::lifetimes;
-use kernwright_plan::plan::{Phase, Plan};
+use kernwright_plan::plan::Plan;
 use kernwright_plan::spec::KernelSpec;
 use memory::{Memory, Places, failed};
+use recording::{Origin, Recorded, Whole, is_whole, phases};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -51,21 +53,6 @@ struct Loaded {
     recorded: HashMap<Whole, Recorded>,
     /// The run that was its last.
     last_run: u64,
-}
-
-/// Whole phases, from the first step to before the last one's end, and which micro-batch they are for.
-type Whole = (usize, usize, usize);
-
-/// So many plans have recordings at once: each holds memory of the device, and generation makes a plan for each length.
-const MOST_RECORDED: usize = 4;
-
-/// Step and launch that a command is; none for one that is not a launch.
-type Origin = Option<(usize, usize)>;
-
-/// A recording, and where each of its commands comes from.
-struct Recorded {
-    recording: Recording,
-    origins: Vec<Origin>,
 }
 
 fn at(micro: MicroStep) -> usize {
@@ -172,33 +159,6 @@ impl<D: Driver> Cuda<D> {
         Ok((commands, origins))
     }
 
-    /// Records whole phases, unless they were.
-    fn record(&mut self, id: PlanId, steps: &Range<usize>, micro: MicroStep) -> Result<Whole, ExecutorError> {
-        let key = (steps.start, steps.end, at(micro));
-        self.n_runs += 1;
-        self.plans[id.0].last_run = self.n_runs;
-        let loaded = &self.plans[id.0];
-        if loaded.recorded.contains_key(&key) {
-            return Ok(key);
-        }
-        let (commands, origins) = self.commands(loaded, steps.clone(), micro)?;
-        let what = || format!("record {}", phases(&loaded.plan, steps));
-        let recording = self.driver.record(commands).map_err(|error| failed(&what(), error))?;
-        self.plans[id.0].recorded.insert(key, Recorded { recording, origins });
-        self.forget_old();
-        Ok(key)
-    }
-
-    /// Drops the recordings of the plans that have not run for the longest time, where too many have some.
-    fn forget_old(&mut self) {
-        let mut recorded: Vec<&mut Loaded> =
-            self.plans.iter_mut().filter(|loaded| !loaded.recorded.is_empty()).collect();
-        recorded.sort_by_key(|loaded| std::cmp::Reverse(loaded.last_run));
-        for (_, old) in recorded.into_iter().skip(MOST_RECORDED).flat_map(|loaded| loaded.recorded.drain()) {
-            self.driver.forget(old.recording);
-        }
-    }
-
     /// The bytes of the base of a buffer, and where in each of its rows the buffer lies.
     fn download(&self, loaded: &Loaded, buffer: BufferId) -> Result<(Vec<u8>, Rows), ExecutorError> {
         let (base, rows, at) = self.rows(loaded, buffer)?;
@@ -218,26 +178,6 @@ impl<D: Driver> Cuda<D> {
         let rows = Rows { stride: plan.row_stride(buffer) * size, part };
         Ok((base, rows, self.memory.address(plan, &loaded.places, base)?))
     }
-}
-
-/// Are these steps whole phases, one after the other?
-fn is_whole(plan: &Plan, steps: &Range<usize>) -> bool {
-    let any =
-        |edge: &dyn Fn(Range<usize>) -> bool| Phase::ALL.into_iter().any(|phase| edge(plan.phase(phase)));
-    !steps.is_empty()
-        && any(&|phase| !phase.is_empty() && phase.start == steps.start)
-        && any(&|phase| !phase.is_empty() && phase.end == steps.end)
-}
-
-/// The phases of some steps, in words.
-fn phases(plan: &Plan, steps: &Range<usize>) -> String {
-    let within = |phase: &Phase| {
-        let phase = plan.phase(*phase);
-        !phase.is_empty() && steps.start <= phase.start && phase.end <= steps.end
-    };
-    let names: Vec<_> =
-        Phase::ALL.into_iter().filter(within).map(|one| format!("`{}`", one.name())).collect();
-    format!("phase {}", names.join(" and "))
 }
 
 /// Bytes of a row of a base buffer, and those that belong to a view of it.
