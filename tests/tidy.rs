@@ -69,6 +69,9 @@ const UNSAFE: &[(&str, &str)] = &[
     ("runtime/src/gpu/calls/mod.rs", "calls into the driver"),
     ("runtime/src/gpu/calls/module.rs", "calls into the driver"),
     ("runtime/src/gpu/calls/stream.rs", "calls into the driver"),
+    ("runtime/src/gpu/products/descriptors.rs", "calls into cuBLASLt"),
+    ("runtime/src/gpu/products/device.rs", "calls into the driver"),
+    ("runtime/src/gpu/products/functions.rs", "signatures of cuBLASLt and the driver"),
     ("runtime/src/emulator/binding.rs", "calls into the emulator's library and its modules"),
 ];
 

@@ -14,7 +14,7 @@ use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::arch::Arch;
 use kernwright_plan::executor::Executor;
 use kernwright_plan::shape::Shape;
-use kernwright_runtime::gpu::{self, GpuFacts, Settings};
+use kernwright_runtime::gpu::{self, GpuFacts, Settings, products};
 use kernwright_runtime::{Cpu, Cuda, Gpu};
 use std::error::Error;
 
@@ -122,7 +122,10 @@ pub(super) fn gpu(
     let arch = target(shape, &facts)?;
     let settings = Settings {
         synchronous: environment.gpu_synchronous,
-        choices: environment.cache.as_ref().map(|folder| folder.join("products")),
+        products: products::Settings {
+            folder: environment.cache.as_ref().map(|folder| folder.join("products")),
+            ..products::Settings::default()
+        },
     };
     let cubins = kernels::cubins(&libraries, &arch, declared, environment)?;
     let gpu = Gpu::open(&libraries, facts, settings, cubins)?;

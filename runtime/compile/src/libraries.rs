@@ -171,11 +171,15 @@ impl Libraries {
     pub fn load(&self, library: Library) -> Result<Loaded, Error> {
         let mut reasons = Vec::new();
         for found in self.candidates(library) {
-            if library == Library::Nvrtc {
-                // NVRTC 13.0 has no run path: it finds its builtins only if they are loaded already.
-                for builtins in builtins_beside(found) {
-                    let _ = open(&builtins);
-                }
+            // NVRTC 13.0 has no run path: it finds its builtins only if they are loaded already. cuBLASLt compiles some
+            // kernels with NVRTC, which it asks the loader for.
+            let needed: &[Library] = match library {
+                Library::Nvrtc => &[Library::NvrtcBuiltins],
+                Library::CublasLt => &[Library::NvrtcBuiltins, Library::Nvrtc],
+                _ => &[],
+            };
+            for path in needed.iter().flat_map(|&needed| beside(found, needed)) {
+                let _ = open(&path);
             }
             match open(&found.path) {
                 Ok(library) => return Ok(Loaded { path: found.path.clone(), library }),
@@ -240,14 +244,13 @@ fn version_of(library: Library, path: &Path) -> Option<Version> {
     parts.ok().map(Version)
 }
 
-/// The builtins of the same major version in NVRTC's own folder.
-fn builtins_beside(nvrtc: &Found) -> Vec<PathBuf> {
-    let Some(folder) = nvrtc.path.parent().filter(|folder| folder.is_absolute()) else { return Vec::new() };
-    let place = Place { origin: nvrtc.origin, folder: folder.to_path_buf() };
-    let found = files(Library::NvrtcBuiltins, &place);
-    let same = |found: &Found| [0, nvrtc.version.major()].contains(&found.version.major());
-    let any = nvrtc.version.major() == 0;
-    found.into_iter().filter(|found| any || same(found)).map(|found| found.path).collect()
+/// The files of another library, of the same major version, in the folder of one that was found.
+fn beside(found: &Found, other: Library) -> Vec<PathBuf> {
+    let Some(folder) = found.path.parent().filter(|folder| folder.is_absolute()) else { return Vec::new() };
+    let place = Place { origin: found.origin, folder: folder.to_path_buf() };
+    let major = found.version.major();
+    let fits = |file: &Found| major == 0 || [0, major].contains(&file.version.major());
+    files(other, &place).into_iter().filter(fits).map(|file| file.path).collect()
 }
 
 /// What the loader finds by bare name. It stays loaded.

@@ -8,7 +8,7 @@
 mod arguments;
 mod calls;
 mod opening;
-mod products;
+pub mod products;
 mod ring;
 mod staging;
 
@@ -23,7 +23,6 @@ use kernwright_compile::Libraries;
 use products::Products;
 use staging::Staging;
 use std::cell::RefCell;
-use std::path::PathBuf;
 
 /// Makes a cubin of each text, in their order.
 pub type Cubins = Box<dyn FnMut(&[Text]) -> Result<Vec<Vec<u8>>, DriverError>>;
@@ -33,8 +32,8 @@ pub type Cubins = Box<dyn FnMut(&[Text]) -> Result<Vec<Vec<u8>>, DriverError>>;
 pub struct Settings {
     /// Wait for each launch, and keep no graphs? Slow, and the only way to be told which launch failed.
     pub synchronous: bool,
-    /// Folder in which it is remembered how products are best computed; `None` remembers nothing.
-    pub choices: Option<PathBuf>,
+    /// How products of matrices are computed.
+    pub products: products::Settings,
 }
 
 /// Memory that somebody asked for.
@@ -115,7 +114,7 @@ impl Gpu {
         cubins: Cubins,
     ) -> Result<Self, OpenError> {
         let context = opening::context(libraries, &facts)?;
-        let products = Products::open(libraries, settings.choices.as_deref(), &facts.name)?;
+        let products = Products::open(libraries, &facts.name, facts.capability, settings.products)?;
         Ok(Self {
             facts,
             synchronous: settings.synchronous,
@@ -172,11 +171,10 @@ impl Gpu {
         Ok(self.staging.borrow_mut().flush(&self.stream)?)
     }
 
-    /// Chooses how the product of a command is computed, unless that was done.
-    fn prepare(&mut self, command: &Command) -> Result<(), DriverError> {
-        let Command::Product(product) = command else { return Ok(()) };
+    /// Chooses how the products of these commands are computed, unless that was done.
+    fn prepare(&mut self, commands: &[Command]) -> Result<(), DriverError> {
         let Self { products, rooms, stream, .. } = self;
-        products.prepare(product, &|at| rooms.place(at, 0), stream.raw())
+        products.prepare(commands, &|at| rooms.place(at, 0), stream.raw())
     }
 
     /// Asks the stream for one thing.
@@ -336,13 +334,13 @@ impl Driver for Gpu {
 
     fn launch(&mut self, command: &Command) -> Result<(), DriverError> {
         self.ready()?;
-        self.prepare(command)?;
+        self.prepare(std::slice::from_ref(command))?;
         self.ask_and_see(command)
     }
 
     fn record(&mut self, commands: Vec<Command>) -> Result<Recording, DriverError> {
         self.ready()?;
-        commands.iter().try_for_each(|command| self.prepare(command))?;
+        self.prepare(&commands)?;
         let kept = match self.synchronous {
             true => Kept::Commands(commands),
             false => Kept::Graph(self.graph(&commands)?),
