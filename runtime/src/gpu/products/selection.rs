@@ -36,8 +36,8 @@ pub(super) struct Selection {
 /// A candidate is timed for about so long in a round.
 const ROUND_SECONDS: f64 = 0.5e-3;
 const MOST_REPEATS: f64 = 32.0;
-const ROUNDS: usize = 3;
-/// Who is so many times slower than the best after a round is out.
+const ROUNDS: usize = 4;
+/// Who is so many times slower than the best after the second round is out.
 const HOPELESS: f64 = 1.25;
 /// A later candidate has to be faster by this to be preferred: times are not better known.
 const GAIN: f64 = 0.99;
@@ -61,11 +61,11 @@ pub(super) fn select(count: usize, trial: &mut dyn Trial) -> Result<Selection, D
     let n_right = times.len();
     // One launch on its own says too little to drop anyone.
     times.iter_mut().for_each(|time| time.1 = f64::INFINITY);
-    for _ in 0..if n_right > 1 { ROUNDS } else { 1 } {
+    for round in 0..if n_right > 1 { ROUNDS } else { 1 } {
         for time in &mut times {
             time.1 = time.1.min(trial.seconds(time.0, repeats)?);
         }
-        let limit = HOPELESS * fastest(&times);
+        let limit = if round == 0 { f64::INFINITY } else { HOPELESS * fastest(&times) };
         // The first stays, to compare with.
         times.retain(|(candidate, seconds)| *candidate == 0 || *seconds <= limit);
     }
