@@ -34,6 +34,8 @@ struct Shared {
 pub(super) struct Memory {
     shared: HashMap<String, Shared>,
     transient: Option<(Allocation, usize)>,
+    /// All that was allocated.
+    held: Vec<Allocation>,
 }
 
 fn about(buffer: &Buffer) -> String {
@@ -73,7 +75,10 @@ impl Memory {
     ) -> Result<(Places, bool), ExecutorError> {
         let mut taken = Taken { driver, all: Vec::new() };
         match self.place(&mut taken, plan) {
-            Ok(placed) => Ok(placed),
+            Ok(placed) => {
+                self.held.extend(taken.all);
+                Ok(placed)
+            }
             Err(error) => {
                 let Taken { driver, all } = taken;
                 for allocation in all {
@@ -147,9 +152,17 @@ impl Memory {
         let Some(room) = room else { return Ok((Places(places), false)) };
         let old = self.transient.replace(room);
         if let Some((old, _)) = old {
+            self.held.retain(|held| *held != old);
             taken.driver.free(old).map_err(|error| failed("give memory back", error))?;
         }
         Ok((Places(places), old.is_some()))
+    }
+
+    /// Gives everything back.
+    pub(super) fn clear(&mut self, driver: &mut impl Driver) -> Result<(), ExecutorError> {
+        let Self { held, .. } = std::mem::take(self);
+        let mut freed = held.into_iter().map(|allocation| driver.free(allocation));
+        freed.try_for_each(|freed| freed.map_err(|error| failed("give memory back", error)))
     }
 
     /// The first element of a buffer.

@@ -92,6 +92,18 @@ impl<D: Driver> Cuda<D> {
         names
     }
 
+    /// Drops every plan and gives all memory back; kernels stay loaded. Numbers of plans and fetches are void.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn clear(&mut self) -> Result<(), ExecutorError> {
+        for (_, old) in self.plans.drain(..).flat_map(|loaded| loaded.recorded) {
+            self.driver.forget(old.recording);
+        }
+        self.fetches.clear();
+        self.memory.clear(&mut self.driver)
+    }
+
     /// Loads the kernels of these launches that are not loaded yet.
     fn load_kernels(&mut self, lowered: &[Vec<Lowered>; 2]) -> Result<(), ExecutorError> {
         let mut texts: Vec<Text> = Vec::new();

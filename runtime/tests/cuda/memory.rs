@@ -63,6 +63,59 @@ fn a_phase_is_recorded_once_and_anew_when_its_memory_moves() {
     assert_eq!(cuda.driver().recordings.len(), 2);
 }
 
+/// A plan whose first step is of one phase and whose second is of the next.
+fn two_phases(rows: usize) -> Plan {
+    let mut plan = plan(rows, 3);
+    let mut second = plan.steps[0].clone();
+    second.phase = Phase::Backward;
+    plan.steps.push(second);
+    narrowed(plan, &[], Dtype::Fp32)
+}
+
+#[test]
+fn whole_phases_that_run_together_are_one_recording() {
+    let mut cuda = cuda(Host::new(Layout::Arena));
+    let id = cuda.load(two_phases(2)).unwrap();
+    for _ in 0..2 {
+        cuda.run(id, 0..2, MicroStep::First).unwrap();
+        cuda.run(id, 0..2, MicroStep::Later).unwrap();
+    }
+    assert_eq!((cuda.driver().recordings.len(), cuda.driver().replays), (2, 4));
+    cuda.run_phase(id, Phase::Backward, MicroStep::First).unwrap();
+    assert_eq!(cuda.driver().recordings.len(), 3);
+}
+
+#[test]
+fn only_the_plans_that_ran_last_keep_their_recordings() {
+    let mut cuda = cuda(Host::new(Layout::Arena));
+    let ids: Vec<_> = (2..9).map(|rows| cuda.load(plan(rows, 3)).unwrap()).collect();
+    let kept = |cuda: &kernwright_runtime::Cuda<Host>| cuda.driver().recordings.iter().flatten().count();
+    for id in &ids[..4] {
+        cuda.run_phase(*id, Phase::Forward, MicroStep::First).unwrap();
+    }
+    assert_eq!(kept(&cuda), 4);
+    cuda.run_phase(ids[0], Phase::Forward, MicroStep::First).unwrap();
+    cuda.run_phase(ids[4], Phase::Forward, MicroStep::First).unwrap();
+    let has = |number: usize| cuda.driver().recordings[number].is_some();
+    assert_eq!([0, 1, 2, 3, 4].map(has), [true, false, true, true, true]);
+}
+
+#[test]
+fn a_cleared_executor_has_given_everything_back_and_may_be_used_again() {
+    for layout in LAYOUTS {
+        let mut cuda = cuda(Host::new(layout));
+        for columns in [3, 4] {
+            for rows in [2, 500] {
+                let id = cuda.load(plan(rows, columns)).unwrap();
+                cuda.run_phase(id, Phase::Forward, MicroStep::First).unwrap();
+            }
+            cuda.clear().unwrap();
+            assert_eq!(cuda.driver().used(), 0, "{layout:?}");
+            assert_eq!(cuda.driver().recordings.iter().flatten().count(), 0);
+        }
+    }
+}
+
 #[test]
 fn a_plan_that_does_not_fit_leaves_nothing_behind() {
     for layout in LAYOUTS {
