@@ -1,16 +1,15 @@
-//! Runs works on the emulator beside the definition of each op, on as many host threads as there are.
+//! Runs works on the device beside the definition of each op, on as many host threads as there are.
 
 use crate::cases;
-use crate::device::{device, options, text};
+use crate::device::{Devices, NAME, archs, compile, options, text};
 use crate::models;
 use crate::work::{Work, narrow_types};
-use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::arch::Arch;
 use kernwright_plan::executor::{Executor, MicroStep};
 use kernwright_plan::launch::{Launch, Lowered};
 use kernwright_plan::lockstep::{Lockstep, Outcome};
 use kernwright_plan::ops;
 use kernwright_plan::spec::KernelSpec;
-use kernwright_runtime::emulator::{Emulator, Options};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -20,9 +19,8 @@ const MOST_FAULTS: usize = 40;
 
 /// What came of works.
 #[derive(Default)]
-struct Tally {
+pub(crate) struct Tally {
     kernels: BTreeSet<String>,
-    launches: usize,
     /// Steps compared and the greatest share of the tolerance, by op and the types it wrote.
     shares: BTreeMap<(&'static str, &'static str), (usize, f64)>,
     faults: Vec<String>,
@@ -54,12 +52,13 @@ fn lowered(work: &Work, arch: &Arch) -> (Vec<KernelSpec>, Vec<Lowered>) {
 /// GPUs on which a work launches what it launches on no earlier one, with the names and texts of its kernels there.
 fn distinct<'a>(
     work: &Work,
+    archs: &[&'a Arch],
     texts: &mut HashMap<(String, &'static [&'static str]), String>,
     faults: &mut Vec<String>,
 ) -> Vec<(&'a Arch, Vec<(String, String)>)> {
     let mut seen = Vec::new();
     let mut found = Vec::new();
-    for arch in arch::ALL {
+    for &arch in archs {
         let (specs, launches) = lowered(work, arch);
         let mut kernels = Vec::new();
         for spec in &specs {
@@ -81,8 +80,8 @@ fn distinct<'a>(
     found
 }
 
-fn run(work: &Work, arch: &Arch, options: &Options, tally: &Mutex<Tally>) -> Result<(), String> {
-    let mut device = device(options, arch);
+fn run(work: &Work, arch: &Arch, devices: &mut Devices, tally: &Mutex<Tally>) -> Result<(), String> {
+    let device = devices.fresh(arch);
     let chain = |error: &dyn std::error::Error| format!("{error:?}");
     let id = device.load(work.plan.clone()).map_err(|error| chain(&error))?;
     let mut lockstep = Lockstep::new(&work.plan).map_err(|error| chain(&error))?;
@@ -91,7 +90,7 @@ fn run(work: &Work, arch: &Arch, options: &Options, tally: &Mutex<Tally>) -> Res
             lockstep.write(*buffer, content.values()).map_err(|error| chain(&error))?;
         }
         for index in run.steps.clone() {
-            let outcome = lockstep.step(&mut device, id, index, run.micro).map_err(|error| chain(&error))?;
+            let outcome = lockstep.step(device, id, index, run.micro).map_err(|error| chain(&error))?;
             let mut tally = tally.lock().map_err(|error| error.to_string())?;
             if let Some(fault) = outcome.fault() {
                 tally.faults.push(format!("{} on {}, run {number}, {fault}", work.label, arch.name));
@@ -115,21 +114,21 @@ fn run(work: &Work, arch: &Arch, options: &Options, tally: &Mutex<Tally>) -> Res
         }
     }
     let mut tally = tally.lock().map_err(|error| error.to_string())?;
-    tally.launches += device.driver().launches();
     tally.kernels.extend(device.kernels().into_iter().map(str::to_owned));
     Ok(())
 }
 
-/// Runs all and panics with every fault; `None` where there is no host compiler.
-fn sweep(what: &str, works: Vec<Work>) -> Option<Tally> {
+/// Runs all and panics with every fault; `None` where there is no device.
+pub(crate) fn sweep(what: &str, works: Vec<Work>) -> Option<Tally> {
     let options = options(what)?;
+    let archs = archs(&options);
     let start = Instant::now();
     let mut tally = Tally::default();
     let mut texts = HashMap::new();
     let mut jobs = Vec::new();
     let mut kernels = BTreeMap::new();
     for work in &works {
-        for (arch, named) in distinct(work, &mut texts, &mut tally.faults) {
+        for (arch, named) in distinct(work, &archs, &mut texts, &mut tally.faults) {
             jobs.push((work, arch));
             kernels.extend(named.into_iter().map(|(name, text)| (text, name)));
         }
@@ -138,8 +137,7 @@ fn sweep(what: &str, works: Vec<Work>) -> Option<Tally> {
     // Compiled together, each once, before several works want the same one.
     let kernels: Vec<(&str, &str)> =
         kernels.iter().map(|(text, name)| (name.as_str(), text.as_str())).collect();
-    let compiled = Emulator::new(options.clone()).and_then(|mut emulator| emulator.load_all(&kernels));
-    compiled.unwrap_or_else(|error| panic!("{error}"));
+    compile(&options, &kernels);
     let ready = start.elapsed().as_secs_f64();
     let tally = Mutex::new(tally);
     let jobs = Mutex::new(jobs.into_iter());
@@ -147,8 +145,10 @@ fn sweep(what: &str, works: Vec<Work>) -> Option<Tally> {
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
+                let mut devices = Devices::new(&options);
                 while let Some((work, arch)) = next() {
-                    if let (Err(error), Ok(mut tally)) = (run(work, arch, &options, &tally), tally.lock()) {
+                    if let (Err(error), Ok(mut tally)) = (run(work, arch, &mut devices, &tally), tally.lock())
+                    {
                         tally.faults.push(format!("{} on {}: {error}", work.label, arch.name));
                     }
                 }
@@ -159,15 +159,16 @@ fn sweep(what: &str, works: Vec<Work>) -> Option<Tally> {
     for ((op, dtype), (count, share)) in &tally.shares {
         eprintln!("{op:20} {dtype:5} {count:6} buffers, at most {share:.2} of the tolerance");
     }
-    let (n_kernels, launches, seconds) = (tally.kernels.len(), tally.launches, start.elapsed().as_secs_f64());
+    let n_buffers: usize = tally.shares.values().map(|(count, _)| count).sum();
+    let (n_kernels, seconds) = (tally.kernels.len(), start.elapsed().as_secs_f64());
     eprintln!(
-        "{what}: ran {n_kernels} kernels, {launches} launches in {seconds:.1} s ({planned:.1} s planned, {:.1} s compiled)",
+        "{what}: {n_kernels} kernels on {NAME}, {n_buffers} buffers compared in {seconds:.1} s ({planned:.1} s planned, {:.1} s compiled)",
         ready - planned
     );
     let n_faults = tally.faults.len();
     let shown: Vec<_> = tally.faults.iter().take(MOST_FAULTS).cloned().collect();
     assert!(shown.is_empty(), "{n_faults} faults:\n{}", shown.join("\n"));
-    assert!(n_kernels > 0 && launches > 0);
+    assert!(n_kernels > 0 && n_buffers > 0);
     Some(tally)
 }
 
