@@ -2,7 +2,8 @@
 //!
 //! A buffer is narrow when some step reads it in a slot that its op marks as an operand, unless it is a sum that
 //! others add to (the residual stream and its gradient): that stays fp32 and such readers get a narrow copy. A weight
-//! stays fp32 too, and gets a working copy that the optimizer writes. Where the Shape asks for a narrow residual stream,
+//! stays fp32 too, and gets a working copy that the optimizer writes; so does the bias of a product whose result is narrow,
+//! since libraries add only one of the result's type. Where the Shape asks for a narrow residual stream,
 //! the stream and its gradient are narrow first, and need no copies.
 
 use crate::buffer::{BufferId, Role};
@@ -24,12 +25,17 @@ pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
     }
     let plan = if shape.residual == Dtype::Fp32 { plan } else { narrow_stream(plan, precision) };
     let plan = copies_of_sums(plan, precision);
-    let plan = working_copies(plan, precision);
+    let plan = working_copies(plan, precision, |step, _, slot| step.op.narrow_slots().contains(&slot));
     let narrow: Vec<BufferId> = operands(&plan)
         .into_iter()
         .filter(|base| matches!(plan.buffer(*base).role, Role::Activation))
         .collect();
-    set(plan, &narrow, precision)
+    let plan = set(plan, &narrow, precision);
+    working_copies(plan, precision, |step, plan, slot| {
+        let result = plan.io(step).id("y");
+        let is_narrow = result.is_some_and(|y| plan.buffer(y).dtype == precision);
+        matches!(step.op, Op::Linear(_)) && slot == "bias" && is_narrow
+    })
 }
 
 /// Narrows what ops name as the residual stream, and its gradient.
@@ -140,16 +146,19 @@ fn copies_of_sums(mut plan: Plan, precision: Dtype) -> Plan {
     plan
 }
 
-/// A narrow copy of each weight that is read as an operand: made once before the first step, and by AdamW after.
-fn working_copies(mut plan: Plan, precision: Dtype) -> Plan {
+/// A narrow copy of each weight that `wanted` says of a step's slot: made once before the first step, and by AdamW after.
+fn working_copies(
+    mut plan: Plan,
+    precision: Dtype,
+    wanted: impl Fn(&Step, &Plan, &'static str) -> bool,
+) -> Plan {
     let mut copies: HashMap<BufferId, BufferId> = HashMap::new();
     let mut prepare = Vec::new();
     for index in 0..plan.steps.len() {
-        let narrow = plan.steps[index].op.narrow_slots();
         for at in 0..plan.steps[index].reads.len() {
             let source = plan.steps[index].reads[at];
             let buffer = plan.buffer(source.buffer);
-            if buffer.role != Role::Parameter || !narrow.contains(&source.slot) {
+            if buffer.role != Role::Parameter || !wanted(&plan.steps[index], &plan, source.slot) {
                 continue;
             }
             let (name, shape) = (format!("{}.{}", buffer.name, precision.name()), buffer.shape.clone());

@@ -3,11 +3,13 @@
 use crate::{distance, loss_and_gradients, options, small};
 use kernwright_plan::buffer::Role;
 use kernwright_plan::dtype::Dtype;
+use kernwright_plan::ops::Op;
 use kernwright_plan::plan::Phase;
 use kernwright_plan::reference::Rounding;
 use kernwright_plan::shape::Shape;
 use kernwright_plan::shape::presets;
 use kernwright_plan::train_step;
+use std::collections::BTreeSet;
 
 #[test]
 fn a_narrow_residual_stream_is_narrow_throughout() {
@@ -62,8 +64,23 @@ fn operands_are_narrow_sums_are_not_and_working_copies_follow_the_weights() {
             );
             n_copies += 1;
         }
+        // A product adds a bias of its result's type.
+        let mut biases = BTreeSet::new();
+        for step in plan.steps.iter().filter(|step| matches!(step.op, Op::Linear(_))) {
+            let (bias, y) = (plan.io(step).id("bias"), plan.io(step).id("y"));
+            let (Some(bias), Some(y)) = (bias, y) else { continue };
+            assert_eq!(plan.buffer(bias).dtype, plan.buffer(y).dtype, "{name}: `{}`", plan.buffer(bias).name);
+            if plan.buffer(bias).role == Role::Working {
+                assert!(writes(Phase::Prepare, bias) && writes(Phase::Update, bias), "{name}");
+                biases.insert(bias.0);
+            }
+        }
         let n_working = plan.buffers.iter().filter(|buffer| buffer.role == Role::Working).count();
-        assert_eq!(n_working, n_copies, "{name}: only matrices have a working copy");
+        assert_eq!(
+            n_working,
+            n_copies + biases.len(),
+            "{name}: matrices and such biases have a working copy"
+        );
         for buffer in plan.buffers.iter().filter(|buffer| !buffer.dtype.is_integer()) {
             let lasts = !matches!(buffer.role, Role::Working | Role::Activation | Role::Scratch);
             let is_sum = buffer.name.ends_with(".residual") || buffer.name.ends_with("embedding");
