@@ -1,18 +1,13 @@
 //! The emulator as an executor's device, with the renderer as its source of texts.
-//!
-//! The sweep and the training beside this file run on whatever device their program has a module of this name for.
 
 use kernwright_codegen::render::render;
 use kernwright_compile::testing;
-use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::arch::Arch;
 use kernwright_plan::spec::KernelSpec;
 use kernwright_runtime::Cuda;
 use kernwright_runtime::driver::Layout;
 use kernwright_runtime::emulator::{Emulator, EmulatorDriver, Options};
 use std::path::PathBuf;
-
-/// What is tested, in words.
-pub(crate) const NAME: &str = "the emulator";
 
 /// The executor under test.
 pub(crate) type Device = Cuda<EmulatorDriver>;
@@ -46,32 +41,4 @@ pub(crate) fn edited(
 /// An executor whose kernels are the rendered ones, and whose buffers are allocations of their own.
 pub(crate) fn device(options: &Options, arch: &Arch) -> Device {
     edited(options, arch, Layout::Separate, |text| text)
-}
-
-/// GPUs whose kernels it runs: all.
-pub(crate) fn archs(_: &Options) -> Vec<&'static Arch> {
-    arch::ALL.iter().collect()
-}
-
-/// Compiles kernels, by name and text, before several devices want the same one.
-pub(crate) fn compile(options: &Options, kernels: &[(&str, &str)]) {
-    let compiled = Emulator::new(options.clone()).and_then(|mut emulator| emulator.load_all(kernels));
-    compiled.unwrap_or_else(|error| panic!("{error}"));
-}
-
-/// Devices for one work after the other: an emulator of its own for each.
-pub(crate) struct Devices {
-    options: Options,
-    last: Option<Device>,
-}
-
-impl Devices {
-    pub(crate) fn new(options: &Options) -> Self {
-        Self { options: options.clone(), last: None }
-    }
-
-    /// One without plans.
-    pub(crate) fn fresh(&mut self, arch: &Arch) -> &mut Device {
-        self.last.insert(device(&self.options, arch))
-    }
 }

@@ -1,7 +1,7 @@
 //! Where buffers lie makes no difference.
 
 use crate::device::{edited, options};
-use crate::training::{PATHS, narrow, plan, train};
+use crate::training::{PATHS, narrow, tiny};
 use kernwright_plan::arch;
 use kernwright_plan::buffer::{BufferId, Role};
 use kernwright_plan::executor::{Executor, PlanId};
@@ -14,8 +14,8 @@ fn buffers_of_their_own_and_one_arena_give_the_same_bits() {
         let mut kept: Vec<Vec<(String, Vec<u32>)>> = Vec::new();
         for layout in [Layout::Separate, Layout::Arena] {
             let mut device = edited(&options, &arch::ALL[0], layout, |text| text);
-            train(&mut device, &narrow(path), 1).unwrap_or_else(|error| panic!("{error:?}"));
-            let (_, plan) = plan(&narrow(path));
+            tiny().train(&mut device, &narrow(path), 1).unwrap_or_else(|error| panic!("{error:?}"));
+            let plan = tiny().plan(&narrow(path));
             let wanted = plan.buffers.iter().enumerate().filter(|(_, buffer)| buffer.role == Role::Parameter);
             let bits = wanted.map(|(index, buffer)| {
                 let values =

@@ -5,6 +5,7 @@
 
 mod cases;
 mod device;
+mod devices;
 mod layouts;
 mod models;
 mod sweep;

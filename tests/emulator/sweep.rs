@@ -1,7 +1,8 @@
 //! Runs works on the device beside the definition of each op, on as many host threads as there are.
 
 use crate::cases;
-use crate::device::{Devices, NAME, archs, compile, options, text};
+use crate::device::{options, text};
+use crate::devices::{Devices, NAME, archs, compile};
 use crate::models;
 use crate::work::{Work, narrow_types};
 use kernwright_plan::arch::Arch;

@@ -1,6 +1,7 @@
 //! A tiny model trains on the device as it does on the host; where it does not, the first op that differs is named.
 
-use crate::device::{Device, NAME, archs, device, edited, options};
+use crate::device::{Device, device, edited, options};
+use crate::devices::{NAME, archs};
 use crate::models::{batch, shape, weights};
 use kernwright_plan::buffer::BufferId;
 use kernwright_plan::case::Content;
@@ -18,20 +19,97 @@ use std::time::Instant;
 const MODEL: &str = "model.vocab = 97\nmodel.context = 40\nmodel.d_model = 64\nmodel.layers = 2\nmodel.tied\n\
                      attention.heads = 4\nattention.kv_heads = 2\nattention.head_dim = 16\nattention.rope\n\
                      feed_forward.swiglu\nfeed_forward.d_ff = 168\n";
-const BATCH: usize = 3;
-const LENGTH: usize = 37;
 const STEPS: usize = 3;
 
 pub(crate) const PATHS: [AttentionPath; 2] = [AttentionPath::Split, AttentionPath::Fused];
+
+/// Values that a plan's buffers begin with.
+type Weights = fn(&Shape, &Plan) -> Vec<(BufferId, Content)>;
+
+/// What is trained a little.
+pub(crate) struct Model {
+    pub(crate) shape: Shape,
+    pub(crate) batch: usize,
+    pub(crate) length: usize,
+    pub(crate) weights: Weights,
+}
+
+/// A tiny one, as after some steps.
+pub(crate) fn tiny() -> Model {
+    Model { shape: shape(MODEL), batch: 3, length: 37, weights }
+}
 
 pub(crate) fn narrow(attention: AttentionPath) -> Options {
     Options { precision: Some(Dtype::Bf16), attention, ..Options::default() }
 }
 
-pub(crate) fn plan(options: &Options) -> (Shape, Plan) {
-    let shape = shape(MODEL);
-    let plan = train_step(&shape, options, BATCH, LENGTH);
-    (shape, plan)
+impl Model {
+    pub(crate) fn plan(&self, options: &Options) -> Plan {
+        train_step(&self.shape, options, self.batch, self.length)
+    }
+
+    /// The losses of some steps of two micro-batches each.
+    pub(crate) fn train(
+        &self,
+        executor: &mut dyn Executor,
+        options: &Options,
+        steps: usize,
+    ) -> Result<Vec<f32>, ExecutorError> {
+        let plan = self.plan(options);
+        let id = executor.load(plan.clone())?;
+        write(executor, id, (self.weights)(&self.shape, &plan))?;
+        executor.run_phase(id, Phase::Prepare, MicroStep::First)?;
+        let mut losses = Vec::new();
+        for _ in 0..steps {
+            for (seed, micro) in [(1, MicroStep::First), (2, MicroStep::Later)] {
+                write(executor, id, batch(&plan, self.shape.vocab, seed))?;
+                executor.run_phase(id, Phase::Forward, micro)?;
+                executor.run_phase(id, Phase::Backward, micro)?;
+            }
+            executor.run_phase(id, Phase::Update, MicroStep::First)?;
+            let loss = plan.find("loss").map(|loss| executor.read(id, loss)).transpose()?;
+            losses.extend(loss.into_iter().flatten());
+        }
+        Ok(losses)
+    }
+
+    /// The first op of a training step that differs from its definition, in words.
+    pub(crate) fn first_difference(
+        &self,
+        device: &mut Device,
+        options: &Options,
+    ) -> Result<Option<String>, ExecutorError> {
+        let plan = self.plan(options);
+        let id = device.load(plan.clone())?;
+        let mut lockstep = Lockstep::new(&plan)?;
+        let mut content = (self.weights)(&self.shape, &plan);
+        for (phase, micro, seed) in [
+            (Phase::Prepare, MicroStep::First, 1),
+            (Phase::Forward, MicroStep::First, 1),
+            (Phase::Backward, MicroStep::First, 1),
+            (Phase::Forward, MicroStep::Later, 2),
+            (Phase::Backward, MicroStep::Later, 2),
+            (Phase::Update, MicroStep::First, 2),
+        ] {
+            content.extend(batch(&plan, self.shape.vocab, seed));
+            for (buffer, content) in content.drain(..) {
+                lockstep.write(buffer, content.values())?;
+            }
+            let fault = lockstep.first_fault(device, id, plan.phase(phase), micro)?;
+            if fault.is_some() {
+                return Ok(fault);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Are these the same but for what narrow operands cost?
+pub(crate) fn agree(found: &[f32], expected: &[f32]) -> bool {
+    let close = |(found, expected): (&f32, &f32)| {
+        (found - expected).abs() <= Dtype::Bf16.epsilon() as f32 * expected.abs()
+    };
+    found.len() == expected.len() && found.iter().zip(expected).all(close)
 }
 
 fn write(
@@ -42,73 +120,21 @@ fn write(
     content.into_iter().try_for_each(|(buffer, content)| executor.write(id, buffer, content.values()))
 }
 
-/// The losses of some steps of two micro-batches each.
-pub(crate) fn train(
-    executor: &mut dyn Executor,
-    options: &Options,
-    steps: usize,
-) -> Result<Vec<f32>, ExecutorError> {
-    let (shape, plan) = plan(options);
-    let id = executor.load(plan.clone())?;
-    write(executor, id, weights(&shape, &plan))?;
-    executor.run_phase(id, Phase::Prepare, MicroStep::First)?;
-    let mut losses = Vec::new();
-    for _ in 0..steps {
-        for (seed, micro) in [(1, MicroStep::First), (2, MicroStep::Later)] {
-            write(executor, id, batch(&plan, shape.vocab, seed))?;
-            executor.run_phase(id, Phase::Forward, micro)?;
-            executor.run_phase(id, Phase::Backward, micro)?;
-        }
-        executor.run_phase(id, Phase::Update, MicroStep::First)?;
-        let loss = plan.find("loss").map(|id| executor.read(PlanId(0), id)).transpose()?;
-        losses.extend(loss.into_iter().flatten());
-    }
-    Ok(losses)
-}
-
-/// The first op of a training step that differs from its definition, in words.
-fn first_difference(device: &mut Device, options: &Options) -> Result<Option<String>, ExecutorError> {
-    let (shape, plan) = plan(options);
-    let id = device.load(plan.clone())?;
-    let mut lockstep = Lockstep::new(&plan)?;
-    let mut content = weights(&shape, &plan);
-    for (phase, micro, seed) in [
-        (Phase::Prepare, MicroStep::First, 1),
-        (Phase::Forward, MicroStep::First, 1),
-        (Phase::Backward, MicroStep::First, 1),
-        (Phase::Forward, MicroStep::Later, 2),
-        (Phase::Backward, MicroStep::Later, 2),
-        (Phase::Update, MicroStep::First, 2),
-    ] {
-        content.extend(batch(&plan, shape.vocab, seed));
-        for (buffer, content) in content.drain(..) {
-            lockstep.write(buffer, content.values())?;
-        }
-        let fault = lockstep.first_fault(device, id, plan.phase(phase), micro)?;
-        if fault.is_some() {
-            return Ok(fault);
-        }
-    }
-    Ok(None)
-}
-
 #[test]
 fn a_tiny_model_trains_as_on_the_host() {
     let Some(available) = options("training a tiny model") else { return };
     let mut cpu = Cpu::new(None).unwrap_or_else(|error| panic!("{error}"));
-    let expected = train(&mut cpu, &Options::host(), STEPS).unwrap_or_else(|error| panic!("{error}"));
+    let model = tiny();
+    let expected = model.train(&mut cpu, &Options::host(), STEPS).unwrap_or_else(|error| panic!("{error}"));
     for path in PATHS {
         let (options, arch) = (narrow(path), archs(&available)[0]);
         let start = Instant::now();
         let mut device = device(&available, arch);
-        let found = train(&mut device, &options, STEPS).unwrap_or_else(|error| panic!("{error:?}"));
+        let found = model.train(&mut device, &options, STEPS).unwrap_or_else(|error| panic!("{error:?}"));
         let seconds = start.elapsed().as_secs_f64();
         eprintln!("{path:?}: losses {found:?} on {NAME}, {expected:?} on the host; {seconds:.1} s");
-        let agrees = found.iter().zip(&expected).all(|(found, expected)| {
-            (found - expected).abs() <= Dtype::Bf16.epsilon() as f32 * expected.abs()
-        });
-        if !agrees {
-            let first = first_difference(&mut self::device(&available, arch), &options);
+        if !agree(&found, &expected) {
+            let first = model.first_difference(&mut self::device(&available, arch), &options);
             panic!("{path:?}: losses differ; the first step that differs from its definition: {first:?}");
         }
         assert!(found.len() == STEPS && found[STEPS - 1] < found[0] - 0.05, "it does not learn: {found:?}");
@@ -124,7 +150,7 @@ fn the_first_op_that_differs_is_named() {
         if text.contains("norm_forward") { text.replace(from, to) } else { text }
     };
     let mut device = edited(&options, archs(&options)[0], Layout::Separate, wrong);
-    let fault = first_difference(&mut device, &narrow(PATHS[0]));
+    let fault = tiny().first_difference(&mut device, &narrow(PATHS[0]));
     let fault = fault.unwrap_or_else(|error| panic!("{error:?}")).unwrap_or_default();
     assert!(fault.contains("`norm`, bf16 `y` (`layers.0."), "{fault}");
 }

@@ -64,8 +64,11 @@ fn with(mut plan: Plan, bases: &BTreeSet<BufferId>, dtype: Dtype) -> Plan {
 fn plans(case: &Case) -> Vec<(String, Plan)> {
     let attends = |op: &Op| matches!(op, Op::Attention(_) | Op::AttentionBackward(_));
     let has_attention = case.plan.steps.iter().any(|step| attends(&step.op));
-    // The types of these are tied to each other.
-    let is_tied = |op: &Op| attends(op) || matches!(op, Op::AdamW(_) | Op::HeadLoss(_) | Op::Head(_));
+    // The types of these are tied to each other, by their kernels or by the libraries that multiply.
+    let is_tied = |op: &Op| {
+        let multiplies = matches!(op, Op::Linear(_) | Op::LinearBackward(_));
+        attends(op) || multiplies || matches!(op, Op::AdamW(_) | Op::HeadLoss(_) | Op::Head(_))
+    };
     let mut all = vec![("fp32".to_owned(), case.plan.clone())];
     for precision in narrow_types() {
         let name = precision.name();

@@ -5,18 +5,15 @@
 
 use kernwright_codegen::render::render;
 use kernwright_compile::{Cache, Compiler, Libraries, Places, Source, compile_all, usable_libraries};
-use kernwright_plan::arch::{self, Arch};
+use kernwright_plan::arch::Arch;
 use kernwright_plan::spec::KernelSpec;
 use kernwright_runtime::driver::{DriverError, Layout, Text};
+use kernwright_runtime::gpu::products::{self, Pick};
 use kernwright_runtime::gpu::{self, Cubins, GpuFacts, Settings};
 use kernwright_runtime::{Cuda, Gpu};
-use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-
-/// What is tested, in words.
-pub(crate) const NAME: &str = "the GPU";
 
 /// The executor under test.
 pub(crate) type Device = Cuda<Gpu>;
@@ -28,7 +25,7 @@ pub(crate) struct Options {
     pub(crate) facts: GpuFacts,
     /// What cubins are for.
     pub(crate) arch: &'static Arch,
-    compiler: Compiler,
+    pub(crate) compiler: Compiler,
 }
 
 fn find() -> Result<Options, String> {
@@ -74,7 +71,11 @@ fn cubins(options: &Options) -> Cubins {
     })
 }
 
-fn compiled(compiler: &Compiler, arch: &Arch, kernels: &[(&str, &str)]) -> Result<Vec<Vec<u8>>, DriverError> {
+pub(crate) fn compiled(
+    compiler: &Compiler,
+    arch: &Arch,
+    kernels: &[(&str, &str)],
+) -> Result<Vec<Vec<u8>>, DriverError> {
     let sources: Vec<Source<'_>> =
         kernels.iter().map(|(name, text)| Source { name, text, arch: &arch.name, options: &[] }).collect();
     let reports = compile_all(compiler, Some(&Cache::open(kept("cubins"))), &sources, 0, &|_| {});
@@ -89,8 +90,9 @@ fn compiled(compiler: &Compiler, arch: &Arch, kernels: &[(&str, &str)]) -> Resul
 }
 
 /// The GPU itself.
-pub(crate) fn open(options: &Options, synchronous: bool) -> Gpu {
-    let settings = Settings { synchronous, choices: Some(kept("products")) };
+pub(crate) fn open(options: &Options, synchronous: bool, pick: Pick) -> Gpu {
+    let products = products::Settings { folder: Some(kept("products")), pick, ..Default::default() };
+    let settings = Settings { synchronous, products };
     let opened = Gpu::open(&options.libraries, options.facts.clone(), settings, cubins(options));
     opened.unwrap_or_else(|error| panic!("{error}"))
 }
@@ -102,48 +104,21 @@ pub(crate) fn edited(
     _: Layout,
     edit: impl Fn(String) -> String + 'static,
 ) -> Device {
+    picking(options, arch, Pick::Fastest, edit)
+}
+
+pub(crate) fn picking(
+    options: &Options,
+    arch: &Arch,
+    pick: Pick,
+    edit: impl Fn(String) -> String + 'static,
+) -> Device {
     let of = arch.clone();
     let source = move |spec: &KernelSpec| text(spec, &of).map(&edit);
-    Cuda::new(open(options, false), arch.clone(), Box::new(source))
+    Cuda::new(open(options, false, pick), arch.clone(), Box::new(source))
 }
 
 /// An executor whose kernels are the rendered ones.
 pub(crate) fn device(options: &Options, arch: &Arch) -> Device {
     edited(options, arch, Layout::Arena, |text| text)
-}
-
-/// GPUs whose kernels it runs: its own first, and those that ask for nothing it lacks.
-pub(crate) fn archs(options: &Options) -> Vec<&'static Arch> {
-    let own = options.arch;
-    let runs = |arch: &&Arch| {
-        let families = arch.families.iter().all(|family| own.families.contains(family));
-        *arch != own && families && arch.shared_memory <= own.shared_memory
-    };
-    std::iter::once(own).chain(arch::ALL.iter().filter(runs)).collect()
-}
-
-/// Compiles kernels, by name and text, on all cores.
-pub(crate) fn compile(options: &Options, kernels: &[(&str, &str)]) {
-    let compiled = compiled(&options.compiler, options.arch, kernels);
-    drop(compiled.unwrap_or_else(|error| panic!("{error}")));
-}
-
-/// Devices for one work after the other: one for each target, cleared in between.
-pub(crate) struct Devices {
-    options: Options,
-    all: HashMap<String, Device>,
-}
-
-impl Devices {
-    pub(crate) fn new(options: &Options) -> Self {
-        Self { options: options.clone(), all: HashMap::new() }
-    }
-
-    /// One without plans.
-    pub(crate) fn fresh(&mut self, arch: &Arch) -> &mut Device {
-        let Self { options, all } = self;
-        let device = all.entry(arch.name.to_string()).or_insert_with(|| device(options, arch));
-        device.clear().unwrap_or_else(|error| panic!("{error:?}"));
-        device
-    }
 }

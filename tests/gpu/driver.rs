@@ -3,9 +3,10 @@
 use crate::device::{open, options};
 use kernwright_runtime::Gpu;
 use kernwright_runtime::driver::{Address, Command, Driver, DriverError, Fetch};
+use kernwright_runtime::gpu::products::Pick;
 
 fn gpu(what: &str) -> Option<Gpu> {
-    options(what).map(|options| open(&options, false))
+    options(what).map(|options| open(&options, false, Pick::First))
 }
 
 fn room(gpu: &mut Gpu, bytes: usize) -> Address {

@@ -3,10 +3,11 @@
 use crate::device::{open, options};
 use kernwright_plan::spec::KernelSpec;
 use kernwright_runtime::driver::{Command, Driver, Text, Value};
+use kernwright_runtime::gpu::products::Pick;
 use std::process::Command as Process;
 
 const BROKEN: &str =
-    "extern \"C\" __global__ void broken(int* to, long long offset) { to[offset + threadIdx.x] = 1; }\n";
+    "extern \"C\" __global__ void broken_t32(int* to, long long offset) { to[offset + threadIdx.x] = 1; }\n";
 
 fn broken() -> Text {
     Text {
@@ -18,7 +19,7 @@ fn broken() -> Text {
 /// What a GPU says of a kernel that writes where nothing is, at the launch and after it.
 fn fail(synchronous: bool) {
     let Some(options) = options("a failing kernel") else { return };
-    let mut gpu = open(&options, synchronous);
+    let mut gpu = open(&options, synchronous, Pick::First);
     let kernel = gpu.load(&[broken()]).expect("it compiles")[0];
     let launch = |arguments| Command::Kernel { kernel, grid: [2, 1, 1], arguments };
     let error = gpu.launch(&launch(vec![Value::I32(1)])).expect_err("too few");
@@ -64,7 +65,7 @@ fn a_kernel_that_fails_is_named_where_each_launch_is_waited_for() {
         assert!(later.contains(wanted), "{wanted}:\n{later}");
     }
     let at_once = said("failures::a_launch_fails_at_once");
-    for wanted in ["launch: `cuStreamSynchronize` failed", "`cuda --show broken` prints its source"] {
+    for wanted in ["launch: `cuStreamSynchronize` failed", "`cuda --show broken_t32` prints its source"] {
         assert!(at_once.contains(wanted), "{wanted}:\n{at_once}");
     }
 }

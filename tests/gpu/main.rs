@@ -7,6 +7,7 @@
 #[path = "../emulator/cases.rs"]
 mod cases;
 mod device;
+mod devices;
 mod driver;
 mod failures;
 #[path = "../emulator/models.rs"]

@@ -1,42 +1,84 @@
-//! The kernels of every preset, in shapes with little work that keep some of its widths each.
+//! Shapes with little work that keep some widths of a preset each train on the GPU as on the host.
 
-use crate::models::{batch, weights};
-use crate::sweep::sweep;
-use crate::work::{Run, Work};
+use crate::device::{options, text};
+use crate::devices::{Devices, compile};
+use crate::training::{Model, agree};
+use kernwright_model::random::Random;
 use kernwright_plan::Options;
-use kernwright_plan::executor::MicroStep;
-use kernwright_plan::passes::forward::Head;
-use kernwright_plan::plan::Phase;
-use kernwright_plan::shape::presets;
-use kernwright_plan::{forward_step, train_step};
+use kernwright_plan::buffer::BufferId;
+use kernwright_plan::case::Content;
+use kernwright_plan::kernels::of_plan;
+use kernwright_plan::plan::Plan;
+use kernwright_plan::shape::{Initial, Shape, presets};
+use kernwright_runtime::Cpu;
+use std::collections::BTreeMap;
 
-/// A training step of two micro-batches, and logits, of every miniature of every preset.
-fn all() -> Vec<Work> {
-    let mut works = Vec::new();
-    for preset in presets::ALL {
-        for miniature in preset.shape().miniatures() {
-            let (shape, options) = (&miniature.shape, Options::default());
-            let label = format!("{} of {}", miniature.keeps, preset.name);
-            let plan = train_step(shape, &options, 2, miniature.length);
-            let both = plan.phase(Phase::Forward).start..plan.phase(Phase::Backward).end;
-            let run = |content, steps, micro| Run { content, steps, micro };
-            let runs = vec![
-                run(weights(shape, &plan), plan.phase(Phase::Prepare), MicroStep::First),
-                run(batch(&plan, shape.vocab, 1), both.clone(), MicroStep::First),
-                run(batch(&plan, shape.vocab, 2), both, MicroStep::Later),
-                run(Vec::new(), plan.phase(Phase::Update), MicroStep::First),
-            ];
-            works.push(Work { label: format!("training, {label}"), plan, runs });
-            let plan = forward_step(shape, &options, 1, miniature.length, Head::Logits(2));
-            let content = [weights(shape, &plan), batch(&plan, shape.vocab, 3)].concat();
-            let runs = vec![run(content, 0..plan.steps.len(), MicroStep::First)];
-            works.push(Work { label: format!("logits, {label}"), plan, runs });
+const STEPS: usize = 4;
+
+/// Values of every parameter as training begins with them.
+fn first_weights(shape: &Shape, plan: &Plan) -> Vec<(BufferId, Content)> {
+    let mut content = Vec::new();
+    for parameter in shape.parameters() {
+        let mut values = vec![0.0; parameter.shape.iter().product()];
+        match parameter.initial {
+            Initial::Zeros => {}
+            Initial::Ones => values.fill(1.0),
+            Initial::Normal(deviation) => {
+                Random::stream(7, &parameter.name).normals_at(0, deviation, &mut values);
+            }
         }
+        let values = parameter.pad(&values).into_owned();
+        content.extend(plan.find(&parameter.name).map(|id| (id, Content::Float(values))));
     }
-    works
+    let scalars = [("learning_rate", Content::Float(vec![0.003])), ("step", Content::Int(vec![1]))];
+    content.extend(scalars.into_iter().filter_map(|(name, value)| Some((plan.find(name)?, value))));
+    content
+}
+
+fn models() -> Vec<(String, Model)> {
+    let of = |preset: &presets::Preset| {
+        let (name, miniatures) = (preset.name, preset.shape().miniatures());
+        miniatures.into_iter().map(move |one| {
+            let model = Model { shape: one.shape, batch: 2, length: one.length, weights: first_weights };
+            (format!("{} of {name}", one.keeps), model)
+        })
+    };
+    presets::ALL.iter().flat_map(of).collect()
 }
 
 #[test]
-fn every_step_of_the_miniatures_of_presets_matches_the_reference() {
-    sweep("presets", all());
+fn miniatures_of_every_preset_train_as_on_the_host() {
+    let Some(available) = options("training miniatures of presets") else { return };
+    let (models, options) = (models(), Options::default());
+    let mut texts = BTreeMap::new();
+    for (label, model) in &models {
+        for spec in of_plan(&model.plan(&options), available.arch) {
+            let text = text(&spec, available.arch).unwrap_or_else(|error| panic!("{label}: {error}"));
+            texts.insert(spec.name(), text);
+        }
+    }
+    let kernels: Vec<(&str, &str)> =
+        texts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    compile(&available, &kernels);
+    let (mut devices, mut faults) = (Devices::new(&available), Vec::new());
+    for (label, model) in &models {
+        let mut cpu = Cpu::new(None).unwrap_or_else(|error| panic!("{error}"));
+        let expected = model.train(&mut cpu, &Options::host(), STEPS);
+        let expected = expected.unwrap_or_else(|error| panic!("{label}: {error:?}"));
+        let device = devices.fresh(available.arch);
+        let found = match model.train(device, &options, STEPS) {
+            Ok(found) => found,
+            Err(error) => {
+                faults.push(format!("{label}: {error:?}"));
+                continue;
+            }
+        };
+        let learns = found.last() < found.first();
+        if !agree(&found, &expected) || !learns {
+            let first = model.first_difference(devices.fresh(available.arch), &options);
+            faults.push(format!("{label}: {found:?} and on the host {expected:?}; {first:?}"));
+        }
+    }
+    eprintln!("{} models with {} kernels trained {STEPS} steps each", models.len(), kernels.len());
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }

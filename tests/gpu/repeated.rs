@@ -1,8 +1,8 @@
 //! Many steps in a row: the same bits every time, and no memory taken after the first.
 
 use crate::device::{Device, device, options};
-use crate::models::{batch, weights};
-use crate::training::{PATHS, narrow, plan};
+use crate::models::batch;
+use crate::training::{PATHS, narrow, tiny};
 use kernwright_plan::Options;
 use kernwright_plan::buffer::{BufferId, Role};
 use kernwright_plan::executor::{Executor, ExecutorError, MicroStep};
@@ -19,10 +19,11 @@ struct Left {
 
 /// Runs them as training does: forward and backward together, losses fetched and taken a step later.
 fn run(device: &mut Device, options: &Options) -> Result<Left, ExecutorError> {
-    let (shape, plan) = plan(options);
+    let model = tiny();
+    let (shape, plan) = (&model.shape, model.plan(options));
     let id = device.load(plan.clone())?;
     let loss = plan.find("loss").expect("a training step has a loss");
-    for (buffer, content) in weights(&shape, &plan) {
+    for (buffer, content) in (model.weights)(shape, &plan) {
         device.write(id, buffer, content.values())?;
     }
     device.run_phase(id, Phase::Prepare, MicroStep::First)?;
