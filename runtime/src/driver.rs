@@ -332,6 +332,19 @@ pub trait Driver {
         Usage::default()
     }
 
+    /// What was chosen by measurement and decides the last bits of results, as JSON; none where nothing is.
+    fn choices(&self) -> Option<String> {
+        None
+    }
+
+    /// Takes such choices for what was not launched or recorded yet.
+    ///
+    /// # Errors
+    /// When they are damaged.
+    fn adopt(&mut self, _choices: &str) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     /// Waits until all that was asked for is done.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! A GPU is taken where there is one that can run the model, else the CPU; one line on standard error says which, and why.
 
 mod kernels;
+mod products;
 
 use super::{Declared, libraries};
 use crate::environment::Environment;
@@ -14,7 +15,8 @@ use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::arch::Arch;
 use kernwright_plan::executor::Executor;
 use kernwright_plan::shape::Shape;
-use kernwright_runtime::gpu::{self, GpuFacts, Settings, products};
+use kernwright_runtime::gpu::products::Order;
+use kernwright_runtime::gpu::{self, GpuFacts, Settings};
 use kernwright_runtime::{Cpu, Cuda, Gpu};
 use std::error::Error;
 
@@ -27,6 +29,9 @@ pub(super) struct DeviceArguments {
     /// Threads of the CPU; the result is the same for any number [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub(super) threads: Option<u16>,
+    /// In which order products of a GPU may add: for commands that may be asked for any.
+    #[arg(skip)]
+    pub(super) order: Order,
 }
 
 /// What was asked for.
@@ -83,14 +88,14 @@ fn choose(
 ) -> Result<(Device, Option<String>), Box<dyn Error>> {
     match asked.device {
         Asked::Cpu => Ok((cpu(asked)?, None)),
-        Asked::Cuda(index) => Ok((of_gpu(gpu(index, shape, declared, environment)?), None)),
+        Asked::Cuda(index) => Ok((of_gpu(gpu(index, asked.order, shape, declared, environment)?), None)),
         Asked::Auto => {
             // Looking for the driver alone costs next to nothing where there is none.
             let driver = Libraries::find_driver(&environment.places);
             if driver.best(Library::Driver).is_none() {
                 return Ok((cpu(asked)?, Some("no NVIDIA driver was found".to_owned())));
             }
-            match gpu(0, shape, declared, environment) {
+            match gpu(0, asked.order, shape, declared, environment) {
                 Ok(executor) => Ok((of_gpu(executor), None)),
                 Err(error) => Ok((cpu(asked)?, Some(kernwright_plan::chain(error.as_ref())))),
             }
@@ -113,6 +118,7 @@ fn of_gpu(executor: Cuda<Gpu>) -> Device {
 /// The executor over a GPU of its own, for who must know that it is one.
 pub(super) fn gpu(
     index: u32,
+    order: Order,
     shape: &Shape,
     declared: Option<Declared>,
     environment: &Environment,
@@ -122,13 +128,11 @@ pub(super) fn gpu(
     let arch = target(shape, &facts)?;
     let settings = Settings {
         synchronous: environment.gpu_synchronous,
-        products: products::Settings {
-            folder: environment.cache.as_ref().map(|folder| folder.join("products")),
-            ..products::Settings::default()
-        },
+        products: products::settings(order, environment),
     };
     let cubins = kernels::cubins(&libraries, &arch, declared, environment)?;
-    let gpu = Gpu::open(&libraries, facts, settings, cubins)?;
+    let mut gpu = Gpu::open(&libraries, facts, settings, cubins)?;
+    gpu.products_mut().tell(products::tell(environment));
     Ok(Cuda::new(gpu, arch.clone(), kernels::source(arch, declared)))
 }
 

@@ -238,6 +238,20 @@ pub trait Executor {
         Ok(values.into_iter().enumerate().find(|(_, value)| !value.is_finite()))
     }
 
+    /// What was chosen by measurement and decides the last bits of results, as JSON, for a run to keep; none where nothing
+    /// is.
+    fn choices(&self) -> Option<String> {
+        None
+    }
+
+    /// Takes the choices that a run kept, so that it goes on with the same bits. Before anything runs.
+    ///
+    /// # Errors
+    /// When they are damaged. That they fit here no longer is none: they are chosen anew, and a note says so.
+    fn adopt(&mut self, _choices: &str) -> Result<(), ExecutorError> {
+        Ok(())
+    }
+
     /// Runs some steps, in order.
     ///
     /// # Errors

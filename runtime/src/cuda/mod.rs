@@ -336,6 +336,14 @@ impl<D: Driver> Executor for Cuda<D> {
         Ok(Some(timed.collect()))
     }
 
+    fn choices(&self) -> Option<String> {
+        self.driver.choices()
+    }
+
+    fn adopt(&mut self, choices: &str) -> Result<(), ExecutorError> {
+        self.driver.adopt(choices).map_err(|error| failed("go on with what the run chose", error))
+    }
+
     fn run(&mut self, plan: PlanId, steps: Range<usize>, micro: MicroStep) -> Result<(), ExecutorError> {
         let loaded = &self.plans[plan.0];
         let n_steps = loaded.plan.steps.len();

@@ -30,13 +30,8 @@ fn the_fastest_right_algorithm_is_taken_and_each_wrong_one_is_told() {
     assert!(choice.microseconds < choice.first_microseconds, "{choice:?}");
     let (measured, notes) = told.told();
     assert_eq!(measured, 1);
-    let wanted = [
-        "algorithm 2 of 7 is off by",
-        "algorithm 3 of 7 is off by NaN",
-        "algorithm 4 of 7 is off by NaN",
-        "algorithm 6 of 7 gives other bits the second time",
-        "algorithm 7 of 7 is refused: cuBLASLt failed to multiply: not supported on this GPU (status 15)",
-    ];
+    let wanted =
+        ["algorithm 2 of 7 is off by", "algorithm 3 of 7 is off by NaN", "algorithm 4 of 7 is off by NaN"];
     assert_eq!(notes.len(), wanted.len(), "{notes:?}");
     for (note, wanted) in notes.iter().zip(wanted) {
         let prefix = "the product 5x6 by 6x7 of fp32 into fp32: ";

@@ -229,6 +229,29 @@ impl Products {
         self.forget();
     }
 
+    /// The algorithms in use, as JSON; none where no product was prepared.
+    pub(super) fn record(&self) -> Option<String> {
+        let is_used = !self.chosen.shapes.is_empty();
+        is_used.then(|| serde_json::to_string(&self.chosen).ok()).flatten()
+    }
+
+    /// The inverse of `record`.
+    pub(super) fn adopt(&mut self, record: &str) -> Result<(), DriverError> {
+        let choices = serde_json::from_str(record).map_err(|error| {
+            DriverError::Failed(format!(
+                "the algorithms of matrix products that the run recorded are damaged: {error}"
+            ))
+        })?;
+        self.replay(choices);
+        Ok(())
+    }
+
+    /// May a product add in any order from now on?
+    pub fn order(&mut self, order: Order) {
+        self.settings.order = order;
+        self.forget();
+    }
+
     /// Takes other candidates from now on.
     pub fn pick(&mut self, pick: Pick) {
         self.settings.pick = pick;

@@ -8,7 +8,7 @@ use super::descriptors::{Fp32, Operation, Wishes};
 use super::functions::{Offer, Words};
 use super::layout::{ALIGNED, Key, Layout, Pointers};
 use super::scratch::{Bench, Scratch, Sequence};
-use super::selection::select;
+use super::selection::{Fault, select};
 use super::{MOST_CANDIDATES, Message, Order, Pick, Products, in_context};
 use crate::driver::{Command, DriverError};
 use cudarc::driver::sys::CUstream;
@@ -200,7 +200,8 @@ impl Products {
             }
             Err(error) => return Err(error),
         };
-        for (number, fault) in &selection.faults {
+        // What is refused or adds in any order is left out as a matter of course.
+        for (number, fault) in selection.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Wrong(_))) {
             let (number, of) = (number + 1, offers.len());
             self.say(Message::Note(format!("{words}: algorithm {number} of {of} {fault}")));
         }

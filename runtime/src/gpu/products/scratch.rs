@@ -8,7 +8,7 @@ use super::descriptors::{Call, Operation};
 use super::device::{Block, ByteRows, Device};
 use super::functions::Offer;
 use super::layout::{Added, Key, Layout};
-use super::selection::Trial;
+use super::selection::{Fault, Trial};
 use crate::driver::DriverError;
 use cudarc::driver::sys::CUstream;
 use kernwright_plan::dtype::{self, Dtype};
@@ -307,7 +307,7 @@ impl<'a> Scratch<'a> {
     }
 
     /// Runs a candidate once on a result that was spoiled before.
-    fn run(&self, candidate: usize) -> Result<Result<Vec<u8>, String>, DriverError> {
+    fn run(&self, candidate: usize) -> Result<Result<Vec<u8>, Fault>, DriverError> {
         let d = self.places.d;
         match self.key.added {
             Added::InPlace => self.fill(d)?,
@@ -316,7 +316,7 @@ impl<'a> Scratch<'a> {
         }
         self.device.fill(self.workspace.0, 0xff, self.workspace.1, self.stream)?;
         if let Err(refusal) = self.operation.launch(&self.offers[candidate].algorithm, self.call(0)) {
-            return Ok(Err(format!("is refused: {refusal}")));
+            return Ok(Err(Fault::Refused(refusal.to_string())));
         }
         self.look().map(Ok)
     }
@@ -361,17 +361,17 @@ fn excess(pairs: impl Iterator<Item = (f64, f64)>, scale: f64, tolerance: f64) -
 }
 
 impl Trial for Scratch<'_> {
-    fn fault(&mut self, candidate: usize) -> Result<Option<String>, DriverError> {
+    fn fault(&mut self, candidate: usize) -> Result<Option<Fault>, DriverError> {
         let first = match self.run(candidate)? {
             Ok(found) => found,
             Err(refusal) => return Ok(Some(refusal)),
         };
         if let Some(fault) = self.compare(&first) {
-            return Ok(Some(fault));
+            return Ok(Some(Fault::Wrong(fault)));
         }
         let again = self.run(candidate)?;
         if self.deterministic && again.as_ref() != Ok(&first) {
-            return Ok(Some("gives other bits the second time".to_owned()));
+            return Ok(Some(Fault::Unordered));
         }
         self.seen.get_or_insert(first);
         Ok(None)

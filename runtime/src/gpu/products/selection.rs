@@ -4,6 +4,7 @@
 //! what a candidate is.
 
 use crate::driver::DriverError;
+use std::fmt;
 
 /// Checks and times candidates.
 pub(super) trait Trial {
@@ -11,13 +12,34 @@ pub(super) trait Trial {
     ///
     /// # Errors
     /// When the device fails for good.
-    fn fault(&mut self, candidate: usize) -> Result<Option<String>, DriverError>;
+    fn fault(&mut self, candidate: usize) -> Result<Option<Fault>, DriverError>;
 
     /// Seconds of one product by a candidate, on average over so many.
     ///
     /// # Errors
     /// When the device fails for good.
     fn seconds(&mut self, candidate: usize, repeats: usize) -> Result<f64, DriverError>;
+}
+
+/// Why a candidate is not taken.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Fault {
+    /// The library does not do it after all.
+    Refused(String),
+    /// It gives other bits each time, where that is not allowed.
+    Unordered,
+    /// What it computes is wrong.
+    Wrong(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(why) => write!(f, "is refused: {why}"),
+            Self::Unordered => f.write_str("gives other bits the second time"),
+            Self::Wrong(how) => f.write_str(how),
+        }
+    }
 }
 
 /// What came of it.
@@ -30,7 +52,7 @@ pub(super) struct Selection {
     /// That of the first, where it is right.
     pub(super) first: Option<f64>,
     /// What was wrong with others, by number.
-    pub(super) faults: Vec<(usize, String)>,
+    pub(super) faults: Vec<(usize, Fault)>,
 }
 
 /// A candidate is timed for about so long in a round.
@@ -96,8 +118,8 @@ mod tests {
     }
 
     impl Trial for Script {
-        fn fault(&mut self, candidate: usize) -> Result<Option<String>, DriverError> {
-            Ok(self.candidates[candidate].1.map(str::to_owned))
+        fn fault(&mut self, candidate: usize) -> Result<Option<Fault>, DriverError> {
+            Ok(self.candidates[candidate].1.map(wrong))
         }
 
         fn seconds(&mut self, candidate: usize, repeats: usize) -> Result<f64, DriverError> {
@@ -105,6 +127,10 @@ mod tests {
             self.n_timed[candidate] += repeats;
             Ok(self.candidates[candidate].0)
         }
+    }
+
+    fn wrong(how: &str) -> Fault {
+        Fault::Wrong(how.to_owned())
     }
 
     fn of(candidates: &[(f64, Option<&'static str>)]) -> (Result<Selection, DriverError>, Vec<usize>) {
@@ -119,7 +145,7 @@ mod tests {
             of(&[(1e-4, None), (1e-6, Some("is wrong")), (0.8e-4, None), (0.9e-4, None), (3e-4, None)]);
         let found = found.unwrap();
         assert_eq!((found.best, found.seconds, found.first), (2, 0.8e-4, Some(1e-4)));
-        assert_eq!(found.faults, [(1, "is wrong".to_owned())]);
+        assert_eq!(found.faults, [(1, wrong("is wrong"))]);
         assert!(n_timed[4] < n_timed[3], "who is hopeless is dropped: {n_timed:?}");
         assert_eq!(n_timed[0], n_timed[2], "the first is timed to the end");
     }
