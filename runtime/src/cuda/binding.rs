@@ -34,7 +34,7 @@ impl Binding<'_> {
                 let arguments: Result<_, _> = arguments.iter().map(|one| self.value(*one)).collect();
                 Command::Kernel { kernel: *kernel, grid: *grid, arguments: arguments? }
             }
-            Launch::Gemm(gemm) => Command::Product(self.product(gemm)?),
+            Launch::Gemm(gemm) => Command::Product(product(self.plan, gemm, |id| self.address(id))?),
             Launch::Copy { from, to } => {
                 let bytes = self.whole(*from)?;
                 if bytes != self.whole(*to)? {
@@ -69,29 +69,36 @@ impl Binding<'_> {
             Argument::F32(number) => Value::F32(number),
         })
     }
+}
 
-    fn rows(&self, id: BufferId, row: usize, column: usize) -> Result<Rows, ExecutorError> {
-        let stride = self.plan.row_stride(id);
-        let rows = Rows { at: self.address(id)?, dtype: self.plan.buffer(id).dtype, stride };
+/// The product that a launch names, in memory where `address` says that buffers lie.
+///
+/// # Errors
+/// What `address` says.
+pub fn product<E>(
+    plan: &Plan,
+    gemm: &Gemm,
+    address: impl Fn(BufferId) -> Result<Address, E>,
+) -> Result<Product, E> {
+    let rows = |id: BufferId, row: usize, column: usize| {
+        let stride = plan.row_stride(id);
+        let rows = Rows { at: address(id)?, dtype: plan.buffer(id).dtype, stride };
         Ok(rows.after(row * stride + column))
-    }
-
-    fn product(&self, gemm: &Gemm) -> Result<Product, ExecutorError> {
-        let operand = |of: &Operand| self.rows(of.buffer, of.row, of.column);
-        Ok(Product {
-            a: operand(&gemm.a)?,
-            a_transposed: gemm.a.transposed,
-            b: operand(&gemm.b)?,
-            b_transposed: gemm.b.transposed,
-            c: gemm.c.map(|c| self.rows(c, gemm.row, 0)).transpose()?,
-            bias: gemm.bias.map(|bias| self.rows(bias, 0, 0)).transpose()?,
-            d: self.rows(gemm.d, gemm.row, 0)?,
-            m: gemm.m,
-            n: gemm.n,
-            k: gemm.k,
-            batches: gemm.batches.clone(),
-        })
-    }
+    };
+    let operand = |of: &Operand| rows(of.buffer, of.row, of.column);
+    Ok(Product {
+        a: operand(&gemm.a)?,
+        a_transposed: gemm.a.transposed,
+        b: operand(&gemm.b)?,
+        b_transposed: gemm.b.transposed,
+        c: gemm.c.map(|c| rows(c, gemm.row, 0)).transpose()?,
+        bias: gemm.bias.map(|bias| rows(bias, 0, 0)).transpose()?,
+        d: rows(gemm.d, gemm.row, 0)?,
+        m: gemm.m,
+        n: gemm.n,
+        k: gemm.k,
+        batches: gemm.batches.clone(),
+    })
 }
 
 /// A launch as error messages name it.

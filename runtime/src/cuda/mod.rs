@@ -9,6 +9,7 @@ mod memory;
 mod recording;
 
 use crate::driver::{self, Address, Command, Driver, DriverError, Event, Kernel, Text};
+pub use binding::product;
 use binding::{Binding, describe};
 use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::BufferId;
