@@ -15,8 +15,9 @@ use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::arch::Arch;
 use kernwright_plan::executor::Executor;
 use kernwright_plan::shape::Shape;
-use kernwright_runtime::gpu::products::Order;
-use kernwright_runtime::gpu::{self, GpuFacts, Settings};
+use kernwright_runtime::driver::DriverError;
+use kernwright_runtime::gpu::products::{Order, Settings};
+use kernwright_runtime::gpu::{self, GpuFacts};
 use kernwright_runtime::{Cpu, Cuda, Gpu};
 use std::error::Error;
 
@@ -55,7 +56,8 @@ pub(super) struct Device {
     pub(super) description: String,
 }
 
-fn parse(text: &str) -> Result<Asked, String> {
+/// What `--device` was given.
+pub(super) fn parse(text: &str) -> Result<Asked, String> {
     match text {
         "auto" => Ok(Asked::Auto),
         "cpu" => Ok(Asked::Cpu),
@@ -126,7 +128,7 @@ pub(super) fn gpu(
     let libraries = libraries::find(&environment.places);
     let facts = gpu::find(&libraries, index)?;
     let arch = target(shape, &facts)?;
-    let settings = Settings {
+    let settings = gpu::Settings {
         synchronous: environment.gpu_synchronous,
         products: products::settings(order, environment),
     };
@@ -134,6 +136,23 @@ pub(super) fn gpu(
     let mut gpu = Gpu::open(&libraries, facts, settings, cubins)?;
     gpu.products_mut().tell(products::tell(environment));
     Ok(Cuda::new(gpu, arch.clone(), kernels::source(arch, declared)))
+}
+
+/// A GPU for products alone, with the target that plans are lowered for; it compiles no kernels.
+pub(super) fn bare(
+    index: u32,
+    shape: &Shape,
+    products: Settings,
+    environment: &Environment,
+) -> Result<(Gpu, Arch), Box<dyn Error>> {
+    let libraries = libraries::find(&environment.places);
+    let facts = gpu::find(&libraries, index)?;
+    let arch = target(shape, &facts)?;
+    let settings = gpu::Settings { synchronous: environment.gpu_synchronous, products };
+    let none = |_: &[_]| Err(DriverError::Failed("only products are computed here".to_owned()));
+    let mut gpu = Gpu::open(&libraries, facts, settings, Box::new(none))?;
+    gpu.products_mut().tell(products::tell(environment));
+    Ok((gpu, arch))
 }
 
 /// What kernels are made for on a GPU: a target of the Shape with its number, else the row of the table.

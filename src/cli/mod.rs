@@ -3,6 +3,7 @@
 //! One file per command. Exit codes: 0 done, 1 failed (one line on standard error says why and what to do), 2 wrong
 //! usage, 130 and 143 stopped by SIGINT and SIGTERM after saving.
 
+mod bench;
 mod check;
 mod cuda;
 mod device;
@@ -63,6 +64,8 @@ enum Command {
     Check(check::Arguments),
     /// Print a model as attributes, as TOML or as text, or list its parameters
     Shape(shape::show::Arguments),
+    /// Measure what a training step and its parts take
+    Bench(bench::Arguments),
     /// Create a crate of your own with a model
     New(new::Arguments),
     /// Say what is there (GPU, driver, NVRTC, cuBLASLt, C++ compiler) and what to install
@@ -137,6 +140,7 @@ fn run(declared: Option<Declared>) -> ExitCode {
         Command::Cuda(arguments) => cuda::run(&arguments, declared, &environment),
         Command::Check(arguments) => check::run(&arguments, declared, &environment),
         Command::Shape(arguments) => shape::show::run(&arguments, declared, &environment),
+        Command::Bench(arguments) => bench::run(&arguments, declared, &environment),
         Command::New(arguments) => new::run(&arguments, declared, &environment),
         Command::Doctor(arguments) => doctor::run(&arguments, declared, &environment),
     };

@@ -205,11 +205,11 @@ fn default_target(targets: &[Arch]) -> &Arch {
     targets.first().or_else(|| arch::find(ARCH)).unwrap_or(&arch::ALL[0])
 }
 
-fn precisions() -> PossibleValuesParser {
+pub(super) fn precisions() -> PossibleValuesParser {
     PossibleValuesParser::new(dtype::ALL.iter().filter(|row| row.is_precision).map(|row| row.name))
 }
 
-fn switches() -> PossibleValuesParser {
+pub(super) fn switches() -> PossibleValuesParser {
     use clap::builder::PossibleValue;
     PossibleValuesParser::new(SWITCHES.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)))
 }
