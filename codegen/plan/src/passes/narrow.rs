@@ -32,9 +32,13 @@ pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
         .collect();
     let plan = set(plan, &narrow, precision);
     working_copies(plan, precision, |step, plan, slot| {
-        let result = plan.io(step).id("y");
-        let is_narrow = result.is_some_and(|y| plan.buffer(y).dtype == precision);
-        matches!(step.op, Op::Linear(_)) && slot == "bias" && is_narrow
+        let result = match step.op {
+            Op::Linear(_) => "y",
+            Op::Head(_) | Op::HeadLoss(_) => "logits",
+            _ => return false,
+        };
+        let result = plan.io(step).id(result);
+        slot == "bias" && result.is_some_and(|result| plan.buffer(result).dtype == precision)
     })
 }
 

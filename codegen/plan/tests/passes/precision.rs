@@ -66,8 +66,9 @@ fn operands_are_narrow_sums_are_not_and_working_copies_follow_the_weights() {
         }
         // A product adds a bias of its result's type.
         let mut biases = BTreeSet::new();
-        for step in plan.steps.iter().filter(|step| matches!(step.op, Op::Linear(_))) {
-            let (bias, y) = (plan.io(step).id("bias"), plan.io(step).id("y"));
+        for step in plan.steps.iter().filter(|step| matches!(step.op, Op::Linear(_) | Op::HeadLoss(_))) {
+            let result = if matches!(step.op, Op::Linear(_)) { "y" } else { "logits" };
+            let (bias, y) = (plan.io(step).id("bias"), plan.io(step).id(result));
             let (Some(bias), Some(y)) = (bias, y) else { continue };
             assert_eq!(plan.buffer(bias).dtype, plan.buffer(y).dtype, "{name}: `{}`", plan.buffer(bias).name);
             if plan.buffer(bias).role == Role::Working {
