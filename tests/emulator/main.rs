@@ -8,4 +8,5 @@ mod device;
 mod models;
 mod sweep;
 mod training;
+mod update;
 mod work;

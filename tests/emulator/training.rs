@@ -25,17 +25,17 @@ const STEPS: usize = 3;
 
 const PATHS: [AttentionPath; 2] = [AttentionPath::Split, AttentionPath::Fused];
 
-fn narrow(attention: AttentionPath) -> Options {
+pub(crate) fn narrow(attention: AttentionPath) -> Options {
     Options { precision: Some(Dtype::Bf16), attention, ..Options::default() }
 }
 
-fn plan(options: &Options) -> (Shape, Plan) {
+pub(crate) fn plan(options: &Options) -> (Shape, Plan) {
     let shape = shape(MODEL);
     let plan = train_step(&shape, options, BATCH, LENGTH);
     (shape, plan)
 }
 
-fn write(
+pub(crate) fn write(
     executor: &mut dyn Executor,
     id: PlanId,
     content: Vec<(BufferId, Content)>,

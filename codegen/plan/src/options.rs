@@ -13,6 +13,8 @@ pub struct Options {
     pub adamw: AdamWOptions,
     /// Greatest global gradient norm; `None` does not clip.
     pub clip: Option<f32>,
+    /// How the loss is scaled, where the precision needs it (see `dtype::Row::scales_loss`).
+    pub loss_scaling: LossScaling,
     /// Rows of logits that exist at once in `head_loss`.
     pub head_chunk: usize,
     /// Weight of the squared log-sum-exp in the loss of a training step; 0 leaves it out.
@@ -58,6 +60,17 @@ pub struct AdamWOptions {
     pub weight_decay: f32,
 }
 
+/// Dynamic scaling of the loss, for gradients of a type with a narrow range: the scale is doubled after some updates in a
+/// row, and halved when a gradient overflows; that step updates nothing. (P. Micikevicius et al.: "Mixed Precision
+/// Training", 2018.)
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossScaling {
+    /// The first scale; a power of two.
+    pub initial: f32,
+    /// Updates in a row before the scale is doubled.
+    pub interval: i32,
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -65,6 +78,7 @@ impl Default for Options {
             without: Vec::new(),
             adamw: AdamWOptions { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 },
             clip: Some(1.0),
+            loss_scaling: LossScaling { initial: 65_536.0, interval: 2000 },
             head_chunk: 512,
             z_loss: 0.0,
             padded: true,
@@ -76,6 +90,12 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Is the pass of this name to be left out?
+    #[must_use]
+    pub fn leaves_out(&self, pass: &str) -> bool {
+        self.without.iter().any(|name| name == pass)
+    }
+
     /// The options of a plan for the host's cores, which compute in fp32.
     #[must_use]
     pub fn host() -> Self {

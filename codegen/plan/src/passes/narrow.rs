@@ -167,9 +167,12 @@ fn working_copies(mut plan: Plan, precision: Dtype) -> Plan {
         }
     }
     for step in plan.steps.iter_mut().filter(|step| matches!(step.op, Op::AdamW(_))) {
-        let parameter = step.writes[0].buffer;
-        if let Some(copy) = copies.get(&parameter) {
-            step.writes.push(write("working", *copy));
+        let mut parameter = None;
+        for write in std::mem::take(&mut step.writes) {
+            parameter = if write.slot == "parameter" { Some(write.buffer) } else { parameter };
+            step.writes.push(write);
+            let copy = parameter.filter(|_| write.slot == "v").and_then(|parameter| copies.get(&parameter));
+            step.writes.extend(copy.map(|copy| self::write("working", *copy)));
         }
     }
     prepare.append(&mut plan.steps);
