@@ -1,6 +1,7 @@
 //! How a plan is to be made, apart from the Shape: plain data, read by passes.
 
 use crate::dtype::Dtype;
+use crate::shape::Shape;
 
 /// Options of a plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,6 +91,18 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Element type of matrix operands of this Shape's plans.
+    #[must_use]
+    pub fn precision(&self, shape: &Shape) -> Dtype {
+        self.precision.unwrap_or(shape.precision)
+    }
+
+    /// How the loss of a training step is scaled, if it is.
+    #[must_use]
+    pub fn scaling(&self, shape: &Shape) -> Option<LossScaling> {
+        self.precision(shape).row().scales_loss.then_some(self.loss_scaling)
+    }
+
     /// Is the pass of this name to be left out?
     #[must_use]
     pub fn leaves_out(&self, pass: &str) -> bool {

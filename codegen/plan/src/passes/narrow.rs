@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 /// Gives every buffer its element type.
 #[must_use]
 pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
-    let precision = options.precision.unwrap_or(shape.precision);
+    let precision = options.precision(shape);
     if precision == Dtype::Fp32 {
         return plan;
     }

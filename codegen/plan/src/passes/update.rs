@@ -3,6 +3,7 @@
 use super::MULTI_TENSOR_UPDATE;
 use crate::buffer::{BufferId, Role};
 use crate::dtype::Dtype;
+use crate::ops::Op;
 use crate::ops::adamw::AdamW;
 use crate::ops::gradient_norm::{GradientNorm, Tensors, n_partials};
 use crate::options::Options;
@@ -35,7 +36,8 @@ pub fn add(mut plan: Plan, shape: &Shape, options: &Options) -> Plan {
     }
     let launches = if options.leaves_out(MULTI_TENSOR_UPDATE) { Tensors::Each } else { Tensors::All };
     let gradients = trained.iter().map(|one| one.reads[1]).collect();
-    let (factor, update) = norm(&mut plan, options, gradients, [loss, step], launches);
+    let op = GradientNorm { clip: options.clip, scaling: options.scaling(shape), launches };
+    let (factor, update) = norm(&mut plan, op, gradients, [loss, step]);
     let scalars = [read("learning_rate", learning_rate), read("factor", factor), read("update", update)];
     let together = match launches {
         Tensors::All => trained.len().max(1),
@@ -54,27 +56,37 @@ pub fn add(mut plan: Plan, shape: &Shape, options: &Options) -> Plan {
     plan
 }
 
-/// Adds the norm of the gradients, with what it decides: the buffers of `factor` and `update`.
+/// Adds the norm of the gradients, with what it decides: the buffers of `factor` and `update`. Where the loss is scaled,
+/// what makes its gradient reads the scale.
 fn norm(
     plan: &mut Plan,
-    options: &Options,
+    op: GradientNorm,
     gradients: Vec<Read>,
     [loss, step]: [BufferId; 2],
-    launches: Tensors,
 ) -> (BufferId, BufferId) {
     let norm = plan.add("gradient_norm", vec![1], Dtype::Fp32, Role::Output);
     let factor = plan.add("gradient_norm.factor", vec![1], Dtype::Fp32, Role::Activation);
     let update = plan.add("gradient_norm.update", vec![1], Dtype::I32, Role::Activation);
     let n = n_partials(gradients.iter().map(|read| plan.buffer(read.buffer).len()));
     let partials = plan.add("gradient_norm.partials", vec![n], Dtype::Fp32, Role::Scratch);
-    let state = vec![("halted", plan.add("halted", vec![1], Dtype::I32, Role::State))];
+    let mut state = vec![("halted", plan.add("halted", vec![1], Dtype::I32, Role::State))];
+    if let Some(scaling) = op.scaling {
+        let scale = plan.add("loss_scale", vec![1], Dtype::Fp32, Role::State);
+        plan.buffers[scale.0].initial = scaling.initial;
+        state.push(("loss_scale", scale));
+        for counter in ["good_steps", "skipped_steps"] {
+            state.push((counter, plan.add(counter, vec![1], Dtype::I32, Role::State)));
+        }
+        for step in plan.steps.iter_mut().filter(|step| matches!(step.op, Op::HeadLoss(_))) {
+            step.reads.push(read("loss_scale", scale));
+        }
+    }
     let mut reads = gradients;
     reads.extend([read("loss", loss), read("step", step)]);
     reads.extend(state.iter().map(|(slot, id)| read(slot, *id)));
     let mut writes: Vec<Write> = vec![write("norm", norm), write("factor", factor), write("update", update)];
     writes.extend(state.iter().map(|(slot, id)| write(slot, *id)));
     writes.push(write("partials", partials));
-    let op = GradientNorm { clip: options.clip, scaling: None, launches };
     plan.steps.push(Step { op: op.into(), reads, writes, phase: Phase::Update });
     (factor, update)
 }

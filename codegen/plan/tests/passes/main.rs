@@ -12,6 +12,7 @@ use small::{Batch, Loaded};
 mod attention;
 mod meaning;
 mod precision;
+mod scaling;
 #[path = "../small/mod.rs"]
 mod small;
 mod soundness;
