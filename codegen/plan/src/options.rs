@@ -8,6 +8,9 @@ use crate::shape::Shape;
 pub struct Options {
     /// Element type of matrix operands; `None` takes the Shape's precision.
     pub precision: Option<Dtype>,
+    /// Element type of the gradients of weights, which are summed over micro-batches: fp32, or the precision. The sums
+    /// are formed in fp32 and rounded once for each micro-batch.
+    pub gradient: Dtype,
     /// Names of passes to leave out; see `passes::SWITCHES`.
     pub without: Vec<String>,
     /// The optimizer's constants.
@@ -76,6 +79,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             precision: None,
+            gradient: Dtype::Fp32,
             without: Vec::new(),
             adamw: AdamWOptions { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 },
             clip: Some(1.0),
@@ -95,6 +99,20 @@ impl Options {
     #[must_use]
     pub fn precision(&self, shape: &Shape) -> Dtype {
         self.precision.unwrap_or(shape.precision)
+    }
+
+    /// May gradients have the type that was asked for? Products write fp32 or the type of their operands.
+    ///
+    /// # Errors
+    /// What was found and what is allowed, in words.
+    pub fn check_gradient(&self, shape: &Shape) -> Result<(), String> {
+        let precision = self.precision(shape);
+        if [Dtype::Fp32, precision].contains(&self.gradient) {
+            return Ok(());
+        }
+        let (fp32, precision, found) = (Dtype::Fp32.name(), precision.name(), self.gradient.name());
+        let or = if precision == fp32 { String::new() } else { format!(" or the precision, `{precision}`") };
+        Err(format!("the type of gradients must be `{fp32}`{or}, found `{found}`"))
     }
 
     /// How the loss of a training step is scaled, if it is.

@@ -14,7 +14,7 @@ use crate::shape::Shape;
 use forward::Head;
 
 /// See [`SWITCHES`].
-const MULTI_TENSOR_UPDATE: &str = "multi_tensor_update";
+pub(crate) const MULTI_TENSOR_UPDATE: &str = "multi_tensor_update";
 
 /// Names that `Options::without` may hold, with what each pass does.
 pub const SWITCHES: &[(&str, &str)] = &[

@@ -3,7 +3,8 @@
 //! A buffer is narrow when some step reads it in a slot that its op marks as an operand, unless it is a sum that
 //! others add to (the residual stream and its gradient): that stays fp32 and such readers get a narrow copy. A weight
 //! stays fp32 too, and gets a working copy that the optimizer writes. Where the Shape asks for a narrow residual stream,
-//! the stream and its gradient are narrow first, and need no copies.
+//! the stream and its gradient are narrow first, and need no copies. Gradients of weights are narrow where the options say
+//! so.
 
 use crate::buffer::{BufferId, Role};
 use crate::dtype::Dtype;
@@ -29,7 +30,23 @@ pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
         .into_iter()
         .filter(|base| matches!(plan.buffer(*base).role, Role::Activation))
         .collect();
-    set(plan, &narrow, precision)
+    let plan = set(plan, &narrow, precision);
+    if options.gradient == precision { narrow_gradients(plan, precision) } else { plan }
+}
+
+/// Narrows the gradients of weights, but for those that the head's loss adds to chunk by chunk: each sum would be rounded
+/// as often as there are chunks.
+fn narrow_gradients(mut plan: Plan, precision: Dtype) -> Plan {
+    let of_head = plan.steps.iter().filter(|step| matches!(step.op, Op::HeadLoss(_)));
+    let in_chunks: HashSet<_> =
+        of_head.flat_map(|step| &step.writes).map(|write| plan.base(write.buffer).0).collect();
+    for index in 0..plan.buffers.len() {
+        let base = plan.base(BufferId(index)).0;
+        if plan.buffer(base).role == Role::Gradient && !in_chunks.contains(&base) {
+            plan.buffers[index].dtype = precision;
+        }
+    }
+    plan
 }
 
 /// Narrows what ops name as the residual stream, and its gradient.
