@@ -53,6 +53,9 @@ pub(super) struct Arguments {
     /// Element type of matrix operands; by default that of the shape
     #[arg(long, value_name = "TYPE", value_parser = precisions())]
     precision: Option<String>,
+    /// Element type of the weights' gradients, which are summed over micro-batches: fp32, or the precision
+    #[arg(long, value_name = "TYPE", value_parser = precisions(), default_value = Dtype::Fp32.name())]
+    grad_dtype: String,
     /// How attention is computed on the GPU
     #[arg(long, value_name = "PATH", value_enum, default_value_t = Path::Fused)]
     attention: Path,
@@ -104,6 +107,7 @@ struct Document<'a> {
     length: usize,
     tokens: usize,
     precision: &'static str,
+    gradient: &'static str,
     attention: &'static str,
     deterministic: bool,
     arch: &'a str,
@@ -141,11 +145,16 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     let precision = arguments.precision.as_deref().and_then(Dtype::precision);
     let options = Options {
         precision,
+        gradient: Dtype::precision(&arguments.grad_dtype).unwrap_or(Dtype::Fp32),
         without: arguments.without.clone(),
         attention: arguments.attention.into(),
         deterministic: !arguments.nondeterministic,
         ..Options::default()
     };
+    if let Err(problem) = options.check_gradient(shape) {
+        note(&format!("error: `--grad-dtype`: {problem}"));
+        return Ok(ExitCode::from(2));
+    }
     let plan = train_step(shape, &options, batch, length);
     if arguments.dump {
         line(plan.dump().trim_end())?;
@@ -166,6 +175,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
             length,
             tokens: n_tokens,
             precision: precision.name(),
+            gradient: options.gradient.name(),
             attention,
             deterministic: options.deterministic,
             arch: &gpu.arch.name,

@@ -37,6 +37,9 @@ __device__ __forceinline__ void sine_cosine_pi(float x, float& sine, float& cosi
 
 #endif
 
+// Neither infinite nor no number: not all bits of the exponent are set.
+__device__ __forceinline__ bool is_finite(float x) { return (bits_of_float(x) & 0x7f800000u) != 0x7f800000u; }
+
 // Sine and cosine of an angle counted in turns / 2^64. A product `position * turns` wraps around by itself, so no
 // position is too large; what is left to round is one conversion to fp32.
 __device__ __forceinline__ void sine_cosine_turns(u64 turns, float& sine, float& cosine) {

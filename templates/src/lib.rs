@@ -31,6 +31,7 @@ pub const FILES: &[File] = files![
     "device/mma.cuh",
     "device/norm.cuh",
     "device/scores.cuh",
+    "device/tensors.cuh",
     "device/types.cuh",
     "device/vector.cuh",
     "device/warp.cuh",

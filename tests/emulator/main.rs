@@ -10,4 +10,5 @@ mod layouts;
 mod models;
 mod sweep;
 mod training;
+mod update;
 mod work;

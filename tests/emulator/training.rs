@@ -112,7 +112,7 @@ pub(crate) fn agree(found: &[f32], expected: &[f32]) -> bool {
     found.len() == expected.len() && found.iter().zip(expected).all(close)
 }
 
-fn write(
+pub(crate) fn write(
     executor: &mut dyn Executor,
     id: PlanId,
     content: Vec<(BufferId, Content)>,

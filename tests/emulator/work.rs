@@ -27,9 +27,10 @@ pub(crate) struct Work {
 }
 
 /// Slots that may be narrow whatever the rest is, so that a kernel meets each type in each place.
-const GROUPS: [&[&str]; 4] = [&["x", "table", "a"], &["y", "b"], &["d_y"], &["d_x", "d_table"]];
+const GROUPS: [&[&str]; 5] =
+    [&["x", "table", "a"], &["y", "b"], &["d_y"], &["d_x", "d_table"], &["d_weight", "d_bias", "gradient"]];
 /// Which groups are narrow together.
-const SETS: [&[usize]; 3] = [&[], &[1, 2], &[0, 1, 2, 3]];
+const SETS: [&[usize]; 3] = [&[], &[1, 2, 4], &[0, 1, 2, 3]];
 /// Slots that have one type in a fused attention; and those that may have it.
 const OPERANDS: &[&str] = &["q", "k", "v", "out", "d_out"];
 const GRADIENTS: &[&str] = &["d_q", "d_k", "d_v"];
@@ -67,7 +68,7 @@ fn plans(case: &Case) -> Vec<(String, Plan)> {
     // The types of these are tied to each other, by their kernels or by the libraries that multiply.
     let is_tied = |op: &Op| {
         let multiplies = matches!(op, Op::Linear(_) | Op::LinearBackward(_));
-        attends(op) || multiplies || matches!(op, Op::AdamW(_) | Op::HeadLoss(_) | Op::Head(_))
+        attends(op) || multiplies || matches!(op, Op::HeadLoss(_) | Op::Head(_))
     };
     let mut all = vec![("fp32".to_owned(), case.plan.clone())];
     for precision in narrow_types() {

@@ -21,6 +21,8 @@ pub enum Role {
     Gradient,
     /// First or second moment of the optimizer.
     Moment,
+    /// What a step leaves to the next one besides: whether training goes on, the scale of the loss.
+    State,
     /// Read from outside after a run: loss, logits, gradient norm.
     Output,
     /// Lives from its first writer to its last reader: activations and their gradients.
@@ -31,11 +33,12 @@ pub enum Role {
 
 impl Role {
     /// Every role, in the order tables list them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Parameter,
         Self::Working,
         Self::Gradient,
         Self::Moment,
+        Self::State,
         Self::Input,
         Self::Output,
         Self::Activation,
@@ -51,6 +54,7 @@ impl Role {
             Self::Working => "working copy",
             Self::Gradient => "gradient",
             Self::Moment => "moment",
+            Self::State => "state",
             Self::Output => "output",
             Self::Activation => "activation",
             Self::Scratch => "scratch",
@@ -95,6 +99,8 @@ pub struct Buffer {
     pub view: Option<View>,
     /// Byte offset in the arena, once the memory pass has run; views have none.
     pub offset: Option<usize>,
+    /// What every element of a shared buffer is before it is first written.
+    pub initial: f32,
 }
 
 impl Buffer {

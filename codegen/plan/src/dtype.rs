@@ -35,6 +35,8 @@ pub struct Row {
     pub exponent_bits: u32,
     /// May a Shape ask for it as its precision?
     pub is_precision: bool,
+    /// Is its range so narrow that gradients of this type need a scaled loss?
+    pub scales_loss: bool,
 }
 
 /// Every element type.
@@ -48,6 +50,7 @@ pub const ALL: &[Row] = &[
         mantissa_bits: 23,
         exponent_bits: 8,
         is_precision: true,
+        scales_loss: false,
     },
     Row {
         dtype: Dtype::Bf16,
@@ -58,6 +61,7 @@ pub const ALL: &[Row] = &[
         mantissa_bits: 7,
         exponent_bits: 8,
         is_precision: true,
+        scales_loss: false,
     },
     Row {
         dtype: Dtype::Fp16,
@@ -68,6 +72,7 @@ pub const ALL: &[Row] = &[
         mantissa_bits: 10,
         exponent_bits: 5,
         is_precision: true,
+        scales_loss: true,
     },
     Row {
         dtype: Dtype::I32,
@@ -78,6 +83,7 @@ pub const ALL: &[Row] = &[
         mantissa_bits: 0,
         exponent_bits: 0,
         is_precision: false,
+        scales_loss: false,
     },
 ];
 

@@ -4,7 +4,7 @@ use crate::arch::Arch;
 use crate::dtype;
 use crate::launch::{Launch, Lowered};
 use crate::options::{AttentionPath, Options};
-use crate::passes::{SWITCHES, forward::Head, forward_step, train_step};
+use crate::passes::{MULTI_TENSOR_UPDATE, SWITCHES, forward::Head, forward_step, train_step};
 use crate::plan::Plan;
 use crate::shape::Shape;
 use crate::spec::KernelSpec;
@@ -26,7 +26,10 @@ pub fn plans(shape: &Shape) -> Vec<Plan> {
         for (name, _) in SWITCHES {
             every.push(Options { without: vec![(*name).to_owned()], ..plain.clone() });
         }
-        every.push(Options { clip: None, ..plain.clone() });
+        // Gradients of the precision, with what an update of all parameters and of one each makes of them.
+        for without in [Vec::new(), vec![MULTI_TENSOR_UPDATE.to_owned()]] {
+            every.push(Options { gradient: row.dtype, without, ..plain.clone() });
+        }
         every.push(Options { attention: AttentionPath::Split, ..plain.clone() });
         every.push(Options { deterministic: false, ..plain.clone() });
         every.push(plain);

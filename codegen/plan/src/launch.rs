@@ -43,16 +43,27 @@ pub enum Launch {
 }
 
 /// One kernel argument.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Argument {
     /// A pointer; null where the step has no such buffer.
     Buffer(Option<BufferId>),
+    /// A pointer to these entries: memory of its own that is filled before anything runs, and not again.
+    Table(Vec<Entry>),
     /// A 32-bit whole number.
     I32(i32),
     /// A 64-bit whole number.
     I64(i64),
     /// A single-precision number.
     F32(f32),
+}
+
+/// 8 bytes of a table that a kernel reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A pointer; null where there is no such buffer.
+    Buffer(Option<BufferId>),
+    /// A 64-bit whole number.
+    I64(i64),
 }
 
 /// `d = a' b' + beta c (+ bias)`, row-major; `'` transposes where asked. `a'` is m x k, `b'` k x n, `d` m x n. With

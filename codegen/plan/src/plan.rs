@@ -124,7 +124,8 @@ pub struct Plan {
 impl Plan {
     /// Adds a buffer.
     pub fn add(&mut self, name: impl Into<String>, shape: Vec<usize>, dtype: Dtype, role: Role) -> BufferId {
-        self.buffers.push(Buffer { name: name.into(), shape, dtype, role, view: None, offset: None });
+        let name = name.into();
+        self.buffers.push(Buffer { name, shape, dtype, role, view: None, offset: None, initial: 0.0 });
         BufferId(self.buffers.len() - 1)
     }
 
@@ -139,6 +140,7 @@ impl Plan {
             role: source.role,
             view: Some(View { of: base, column: first + columns.start }),
             offset: None,
+            initial: source.initial,
         };
         self.buffers.push(buffer);
         BufferId(self.buffers.len() - 1)
@@ -173,6 +175,12 @@ impl Plan {
     #[must_use]
     pub fn find(&self, name: &str) -> Option<BufferId> {
         self.buffers.iter().position(|buffer| buffer.name == name).map(BufferId)
+    }
+
+    /// What a step leaves to the next one besides weights and moments. Who resumes a run sets it to what it was.
+    pub fn state_buffers(&self) -> impl Iterator<Item = BufferId> {
+        let is_state = |(_, buffer): &(usize, &Buffer)| buffer.role == Role::State;
+        self.buffers.iter().enumerate().filter(is_state).map(|(index, _)| BufferId(index))
     }
 
     /// The steps of a phase.
@@ -236,7 +244,8 @@ impl Plan {
     pub fn check(&self) -> Result<(), String> {
         let mut written: Vec<Vec<Range<usize>>> = vec![Vec::new(); self.buffers.len()];
         for (index, buffer) in self.buffers.iter().enumerate() {
-            if matches!(buffer.role, Role::Input | Role::Parameter | Role::Moment) && buffer.view.is_none() {
+            let is_given = matches!(buffer.role, Role::Input | Role::Parameter | Role::Moment | Role::State);
+            if is_given && buffer.view.is_none() {
                 written[index].push(0..buffer.columns());
             }
         }

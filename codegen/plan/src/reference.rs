@@ -46,6 +46,11 @@ impl<F: Float> Inputs<F> {
         self.slots.iter().filter(move |(name, ..)| *name == slot).map(|(_, values, _)| values.as_slice())
     }
 
+    /// The slots that the step writes, in their order.
+    pub fn written(&self) -> impl Iterator<Item = &'static str> {
+        self.wanted.iter().map(|(slot, _)| *slot)
+    }
+
     /// Does the step write this slot?
     #[must_use]
     pub fn wants(&self, slot: &str) -> bool {
@@ -175,12 +180,14 @@ impl<F: Float> Reference<F> {
         };
         let wanted = step.writes.iter().map(|write| (write.slot, dims(write.buffer))).collect();
         let outputs = step.op.reference(&Inputs { slots, wanted, operands }).map_err(ExecutorError::Data)?;
-        for write in &step.writes {
+        for (index, write) in step.writes.iter().enumerate() {
             let buffer = self.plans[plan.0].plan.buffer(write.buffer);
             if buffer.role == Role::Scratch {
                 continue;
             }
-            let Some((_, values)) = outputs.iter().find(|(slot, _)| *slot == write.slot) else {
+            // A slot that comes several times takes the outputs of its name in their order.
+            let before = step.writes[..index].iter().filter(|other| other.slot == write.slot).count();
+            let Some((_, values)) = outputs.iter().filter(|(slot, _)| *slot == write.slot).nth(before) else {
                 let (op, slot) = (step.op.name(), write.slot);
                 return Err(ExecutorError::Plan(format!("the reference of `{op}` does not write `{slot}`")));
             };
@@ -206,8 +213,8 @@ impl<F: Float> Executor for Reference<F> {
                 own[index] = vec![F::of(initial); buffer.len()];
                 continue;
             }
-            let content =
-                self.shared.entry(buffer.name.clone()).or_insert_with(|| vec![F::default(); buffer.len()]);
+            let initial = || vec![F::of(f64::from(buffer.initial)); buffer.len()];
+            let content = self.shared.entry(buffer.name.clone()).or_insert_with(initial);
             if content.len() != buffer.len() {
                 return Err(ExecutorError::Mismatch {
                     buffer: buffer.name.clone(),

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 mod small;
 
 /// Read as floats, but constants of a step: no gradient is due.
-const CONSTANTS: &[&str] = &["inverse_count"];
+const CONSTANTS: &[&str] = &["inverse_count", "loss_scale"];
 
 /// Elements of a buffer that are tried; all, when it has no more.
 const SAMPLE: usize = 40;
@@ -105,7 +105,9 @@ fn check_case(op: &str, case: &Case) -> Option<f64> {
     let mut executor = Reference::<f64>::new(Rounding::None);
     let name = format!("{op}, {}", case.label);
     let plan = case.load(&mut executor, 11).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let seed = executor.values(plan, case.seed);
+    // A gradient of the scaled loss is one of the loss times the scale.
+    let scale = case.plan.find("loss_scale").map_or(1.0, |scale| executor.values(plan, scale)[0]);
+    let seed = executor.values(plan, case.seed).into_iter().map(|seed| scale * seed).collect();
     let mut objective = Objective {
         loaded: Loaded { name, executor, plan, parameters: Vec::new() },
         output: case.output,

@@ -1,44 +1,76 @@
-//! AdamW, in place, in one pass over parameter, gradient and moments.
+//! AdamW, in place, in one pass over parameters, gradients and moments.
 
 use super::blocks::ELEMENTS;
 use super::lanes::vector_fn;
 use super::slots::Slots;
 use kernwright_plan::executor::ExecutorError;
-use kernwright_plan::ops::adamw::{AdamW, CLIP_EPSILON};
+use kernwright_plan::ops::adamw::AdamW;
 use kernwright_plan::options::AdamWOptions;
 use rayon::prelude::*;
 
-/// Reads gradient, learning_rate, step, and norm where it clips. Updates parameter, m, v.
+/// What belongs to one parameter.
+#[derive(Default)]
+struct Tensor<'a> {
+    parameter: Option<&'a mut [f32]>,
+    m: Option<&'a mut [f32]>,
+    v: Option<&'a mut [f32]>,
+    working: Option<&'a mut [f32]>,
+}
+
+/// Reads the gradients, learning_rate, factor and update. Updates each parameter, its m and v in place, and its working
+/// copy, where there is one.
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) fn update(op: &AdamW, mut slots: Slots<'_>) -> Result<(), ExecutorError> {
-    let AdamWOptions { beta1, beta2, .. } = op.options;
-    let rate = slots.read_scalar("learning_rate")?;
-    let step = f64::from(slots.read_scalar("step")?.to_bits().cast_signed());
-    let norm = if slots.find("norm").is_some() { Some(slots.read_scalar("norm")?) } else { None };
-    let factor = match (op.clip, norm) {
-        (Some(clip), Some(norm)) => {
-            let ratio = clip / (norm + CLIP_EPSILON);
-            if ratio >= 1.0 { 1.0 } else { ratio }
-        }
-        _ => 1.0,
-    };
-    let m_scale = (1.0 - f64::from(beta1).powf(step)).recip() as f32;
-    let v_scale = (1.0 - f64::from(beta2).powf(step)).recip() as f32;
-    let gradient = slots.read_slice("gradient")?;
+    let number = slots.read_integer("update")?;
+    if number == 0 {
+        return Ok(());
+    }
+    let (rate, factor) = (slots.read_scalar("learning_rate")?, slots.read_scalar("factor")?);
+    let scale = |beta: f32| (1.0 - f64::from(beta).powi(number)).recip() as f32;
+    let (m_scale, v_scale) = (scale(op.options.beta1), scale(op.options.beta2));
     let strided = || ExecutorError::Plan("an `adamw` step works on whole buffers, not on views".to_owned());
-    let parameter = slots.take_in_place("parameter", "parameter")?.into_slice().ok_or_else(strided)?;
-    let m = slots.take_in_place("m", "m")?.into_slice().ok_or_else(strided)?;
-    let v = slots.take_in_place("v", "v")?.into_slice().ok_or_else(strided)?;
-    let rule = Rule { options: op.options, rate, factor, m_scale, v_scale };
-    let blocks = parameter.par_chunks_mut(ELEMENTS).zip(m.par_chunks_mut(ELEMENTS));
-    let blocks = blocks.zip(v.par_chunks_mut(ELEMENTS)).zip(gradient.par_chunks(ELEMENTS));
-    blocks.for_each(|(((p, m), v), g)| update_block(rule, p, m, v, g));
-    if let Some(mut working) = slots.take_optional("working") {
-        let columns = working.matrix.n_columns();
-        for row in 0..working.matrix.n_rows() {
-            working.matrix.row(row).copy_from_slice(&parameter[row * columns..(row + 1) * columns]);
+    let apart = || ExecutorError::Plan("an `adamw` step works in place".to_owned());
+    if slots.find("parameter").or(slots.find("m")).or(slots.find("v")).is_some() {
+        return Err(apart());
+    }
+    let mut tensors: Vec<Tensor<'_>> = Vec::new();
+    for (slot, written) in std::mem::take(&mut slots.writes) {
+        let values = Some(written.matrix.into_slice().ok_or_else(strided)?);
+        if slot == "parameter" {
+            tensors.push(Tensor::default());
+        }
+        let tensor = tensors.last_mut().ok_or_else(apart)?;
+        match slot {
+            "parameter" => tensor.parameter = values,
+            "m" => tensor.m = values,
+            "v" => tensor.v = values,
+            _ => tensor.working = values,
         }
     }
+    let mut gradients = slots.reads.iter().filter(|(slot, _)| *slot == "gradient");
+    let mut blocks = Vec::new();
+    let mut copies = Vec::new();
+    for (tensor, decays) in tensors.into_iter().zip(&op.decays) {
+        let (Some(parameter), Some(m), Some(v)) = (tensor.parameter, tensor.m, tensor.v) else {
+            return Err(apart());
+        };
+        let gradient = gradients.next().and_then(|(_, gradient)| gradient.slice()).ok_or_else(strided)?;
+        let weight_decay = if *decays { op.options.weight_decay } else { 0.0 };
+        let options = AdamWOptions { weight_decay, ..op.options };
+        let rule = Rule { options, rate, factor, m_scale, v_scale };
+        let mut working = tensor.working.map(|values| values.chunks_mut(ELEMENTS));
+        let chunks = parameter.chunks_mut(ELEMENTS).zip(m.chunks_mut(ELEMENTS));
+        for (((p, m), v), g) in chunks.zip(v.chunks_mut(ELEMENTS)).zip(gradient.chunks(ELEMENTS)) {
+            copies.push(working.as_mut().and_then(Iterator::next));
+            blocks.push((rule, p, m, v, g));
+        }
+    }
+    blocks.into_par_iter().zip(copies).for_each(|((rule, p, m, v, g), working)| {
+        update_block(rule, p, m, v, g);
+        if let Some(working) = working {
+            working.copy_from_slice(p);
+        }
+    });
     Ok(())
 }
 
@@ -47,7 +79,7 @@ pub(crate) fn update(op: &AdamW, mut slots: Slots<'_>) -> Result<(), ExecutorErr
 struct Rule {
     options: AdamWOptions,
     rate: f32,
-    /// Of the gradient: what clipping leaves.
+    /// Of the gradient: what clipping leaves, without the scale of the loss.
     factor: f32,
     /// Corrections of the moments' bias.
     m_scale: f32,

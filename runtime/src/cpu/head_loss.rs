@@ -13,7 +13,7 @@ use kernwright_plan::executor::ExecutorError;
 use kernwright_plan::ops::head_loss::{HeadLoss, target_index};
 use rayon::prelude::*;
 
-/// Reads x, weight, targets, inverse_count, bias where present. Writes loss, and d_x, d_weight and d_bias where asked
+/// Reads x, weight, targets, inverse_count, bias and loss_scale where present. Writes loss, and d_x, d_weight and d_bias where asked
 /// for; logits is room.
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) fn loss(op: &HeadLoss, mut slots: Slots<'_>) -> Result<(), ExecutorError> {
@@ -24,6 +24,7 @@ pub(crate) fn loss(op: &HeadLoss, mut slots: Slots<'_>) -> Result<(), ExecutorEr
         curve: Curve::new(op.logits.scale, op.logits.softcap),
         bias,
         inverse_count: slots.read_scalar("inverse_count")?,
+        loss_scale: if slots.find("loss_scale").is_some() { slots.read_scalar("loss_scale")? } else { 1.0 },
         z_loss: op.z_loss,
     };
     let mut targets = Vec::with_capacity(x.n_rows());
@@ -78,6 +79,8 @@ struct RowLoss<'a> {
     curve: Curve,
     bias: Option<&'a [f32]>,
     inverse_count: f32,
+    /// Of the gradient alone.
+    loss_scale: f32,
     z_loss: f64,
 }
 
@@ -95,8 +98,8 @@ impl RowLoss<'_> {
         let (chosen, inverse_count) = (logits[target], self.inverse_count);
         let (greatest, sum) = softmax(logits, self.curve.softcap.is_none());
         let lse = f64::from(greatest) + f64::from(sum).ln();
-        let factor = inverse_count * self.curve.scale * (1.0 + 2.0 * self.z_loss * lse) as f32 / sum;
-        let mut hit = inverse_count * self.curve.scale;
+        let mut hit = inverse_count * self.curve.scale * self.loss_scale;
+        let factor = hit * (1.0 + 2.0 * self.z_loss * lse) as f32 / sum;
         match self.curve.softcap {
             None => multiply(logits, factor),
             Some(cap) => {

@@ -161,7 +161,7 @@ fn run_op(op: &Op, slots: Slots<'_>, tools: &Tools) -> Result<(), ExecutorError>
         Op::Cast(_) => elementwise::copy(slots),
         Op::HeadLoss(op) => head_loss::loss(op, slots),
         Op::Head(op) => head::logits(&op.logits, slots),
-        Op::GradientNorm(_) => gradient_norm::norm(slots),
+        Op::GradientNorm(op) => gradient_norm::norm(op, slots),
         Op::AdamW(op) => adamw::update(op, slots),
     }
 }

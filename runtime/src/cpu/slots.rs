@@ -1,7 +1,7 @@
 //! What an op of the CPU executor gets: a matrix per slot of its step.
 //!
 //! In: matrices cut by the storage. Out: matrices by slot name, or the complaint that the step lacks one. A slot
-//! that is read and written in place is found among the written ones only.
+//! that is read and written in place is found among the written ones only. Slots come in the order of the step.
 
 use super::matmul::{Matrix, MatrixMut, Store};
 use kernwright_plan::executor::ExecutorError;
@@ -58,6 +58,11 @@ impl<'a> Slots<'a> {
         self.read_slice(slot)?.first().copied().ok_or_else(|| self.lacks(slot))
     }
 
+    /// The first element of a slot of whole numbers.
+    pub(crate) fn read_integer(&self, slot: &str) -> Result<i32, ExecutorError> {
+        Ok(self.read_scalar(slot)?.to_bits().cast_signed())
+    }
+
     /// A slot of whole numbers.
     pub(crate) fn read_integers(&self, slot: &str) -> Result<Vec<i64>, ExecutorError> {
         let words = self.read_slice(slot)?.iter();
@@ -99,6 +104,14 @@ impl<'a> Slots<'a> {
             }
         }
         Ok(matrix)
+    }
+
+    /// The number of a slot that is changed in place.
+    pub(crate) fn take_number(&mut self, slot: &str) -> Result<&'a mut f32, ExecutorError> {
+        if self.find(slot).is_some() {
+            return Err(ExecutorError::Plan(format!("a `{}` step changes its `{slot}` in place", self.op)));
+        }
+        self.take_slice(slot)?.first_mut().ok_or_else(|| self.lacks(slot))
     }
 
     fn strided(&self, slot: &str) -> ExecutorError {

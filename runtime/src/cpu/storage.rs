@@ -49,6 +49,11 @@ pub(crate) struct Storage {
     rooms: HashMap<String, Room>,
 }
 
+/// The word of a number in a buffer of this type.
+fn word(dtype: Dtype, value: f32) -> f32 {
+    f32::from_bits(dtype.encode(value.into()))
+}
+
 fn about(buffer: &Buffer) -> String {
     let shape: Vec<_> = buffer.shape.iter().map(ToString::to_string).collect();
     format!("{} of {}", shape.join("x"), buffer.dtype.name())
@@ -81,6 +86,8 @@ impl Storage {
         }
         let mut new = self.persistent.len();
         let mut added: HashMap<String, Room> = HashMap::new();
+        // What is not zero at first.
+        let mut begin: Vec<(Range<usize>, f32)> = Vec::new();
         let mut places = Vec::with_capacity(plan.buffers.len());
         for buffer in &plan.buffers {
             if buffer.view.is_some() {
@@ -96,6 +103,8 @@ impl Storage {
                     None => {
                         let words = new..new + buffer.len();
                         new = words.end;
+                        let first = word(buffer.dtype, buffer.initial);
+                        begin.extend((first.to_bits() != 0).then(|| (words.clone(), first)));
                         added.insert(key.clone(), Room { words: words.clone(), about: now });
                         words
                     }
@@ -114,6 +123,7 @@ impl Storage {
         }
         let transient = plan.arena_bytes.saturating_sub(plan.persistent_bytes).div_ceil(4);
         grow([(&mut self.persistent, new), (&mut self.transient, transient)])?;
+        begin.into_iter().for_each(|(words, first)| self.persistent[words].fill(first));
         self.rooms.extend(added);
         Ok(Loaded { plan, places })
     }
@@ -157,22 +167,25 @@ impl Storage {
         step: &Step,
         micro: MicroStep,
     ) -> Result<Slots<'a>, ExecutorError> {
-        let mut slots = Slots::new(step.op.name());
+        // By their place in the step.
+        let (mut read, mut written) = (Vec::new(), Vec::new());
         for (base, words) in self.cut(loaded, step)? {
             let (rows, width) = loaded.dims(base);
             let of_base = |id: BufferId| loaded.plan.base(id).0 == base;
-            let writes: Vec<_> = step.writes.iter().filter(|write| of_base(write.buffer)).collect();
-            let reads: Vec<_> = step.reads.iter().filter(|read| of_base(read.buffer)).collect();
+            let writes = step.writes.iter().enumerate().filter(|(_, write)| of_base(write.buffer));
+            let writes: Vec<_> = writes.collect();
+            let reads = step.reads.iter().enumerate().filter(|(_, read)| of_base(read.buffer));
+            let reads: Vec<_> = reads.collect();
             let columns = |id| loaded.plan.columns(id);
             if writes.is_empty() {
                 let whole = Matrix::new(words, rows, width, width);
-                for read in reads {
-                    slots.reads.push((read.slot, whole.columns(columns(read.buffer))));
+                for (at, one) in reads {
+                    read.push((at, (one.slot, whole.columns(columns(one.buffer)))));
                 }
                 continue;
             }
-            let mut ranges: Vec<_> = writes.iter().map(|write| columns(write.buffer)).collect();
-            ranges.extend(reads.iter().map(|read| columns(read.buffer)));
+            let mut ranges: Vec<_> = writes.iter().map(|(_, write)| columns(write.buffer)).collect();
+            ranges.extend(reads.iter().map(|(_, read)| columns(read.buffer)));
             ranges.sort_by_key(|range| (range.start, range.end));
             ranges.dedup();
             let mut rest = MatrixMut::new(words, rows, width, width);
@@ -186,16 +199,21 @@ impl Storage {
                 }
                 let (part, after) = rest.split_columns(range.start - reached).1.split_columns(range.len());
                 (rest, reached) = (after, range.end);
-                if let Some(write) = writes.iter().find(|write| columns(write.buffer) == range) {
+                if let Some((at, write)) = writes.iter().find(|(_, write)| columns(write.buffer) == range) {
                     let store = if write.mode.adds(micro) { Store::Add } else { Store::Replace };
-                    slots.writes.push((write.slot, Output { matrix: part, store }));
+                    written.push((*at, (write.slot, Output { matrix: part, store })));
                 } else {
                     let part = part.into_view();
-                    let of_range = reads.iter().filter(|read| columns(read.buffer) == range);
-                    slots.reads.extend(of_range.map(|read| (read.slot, part)));
+                    let of_range = reads.iter().filter(|(_, read)| columns(read.buffer) == range);
+                    read.extend(of_range.map(|(at, one)| (*at, (one.slot, part))));
                 }
             }
         }
+        read.sort_by_key(|(at, _)| *at);
+        written.sort_by_key(|(at, _)| *at);
+        let mut slots = Slots::new(step.op.name());
+        slots.reads.extend(read.into_iter().map(|(_, one)| one));
+        slots.writes.extend(written.into_iter().map(|(_, one)| one));
         Ok(slots)
     }
 

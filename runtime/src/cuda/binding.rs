@@ -3,13 +3,16 @@
 //! In: a launch of a plan's step, where its buffers lie, the kernels that are loaded. Out: a [`Command`], and a launch in
 //! words for error messages.
 
-use super::memory::{Memory, Places};
-use crate::driver::{Address, Command, Kernel, Product, Rows, Value};
+use super::memory::{Memory, Places, failed};
+use crate::driver::{Address, Command, Driver, Kernel, Product, Rows, Value};
 use kernwright_plan::buffer::BufferId;
 use kernwright_plan::executor::ExecutorError;
-use kernwright_plan::launch::{Argument, Gemm, Launch, Operand};
+use kernwright_plan::launch::{Argument, Entry, Gemm, Launch, Operand};
 use kernwright_plan::plan::Plan;
 use std::collections::HashMap;
+
+/// Bytes of an entry of a table.
+pub(super) const ENTRY: usize = 8;
 
 /// What names of a launch stand for.
 pub(super) struct Binding<'a> {
@@ -31,7 +34,7 @@ impl Binding<'_> {
                 let kernel = self.kernels.get(&name);
                 let kernel = kernel
                     .ok_or_else(|| ExecutorError::Plan(format!("kernel `{name}` was not loaded with it")))?;
-                let arguments: Result<_, _> = arguments.iter().map(|one| self.value(*one)).collect();
+                let arguments: Result<_, _> = arguments.iter().map(|one| self.value(one)).collect();
                 Command::Kernel { kernel: *kernel, grid: *grid, arguments: arguments? }
             }
             Launch::Gemm(gemm) => Command::Product(product(self.plan, gemm, |id| self.address(id))?),
@@ -61,13 +64,31 @@ impl Binding<'_> {
         }
     }
 
-    fn value(&self, argument: Argument) -> Result<Value, ExecutorError> {
+    fn value(&self, argument: &Argument) -> Result<Value, ExecutorError> {
         Ok(match argument {
             Argument::Buffer(id) => Value::Address(id.map(|id| self.address(id)).transpose()?),
-            Argument::I32(number) => Value::I32(number),
-            Argument::I64(number) => Value::I64(number),
-            Argument::F32(number) => Value::F32(number),
+            Argument::Table(entries) => Value::Address(Some(self.places.table(entries)?)),
+            Argument::I32(number) => Value::I32(*number),
+            Argument::I64(number) => Value::I64(*number),
+            Argument::F32(number) => Value::F32(*number),
         })
+    }
+
+    /// A table as it lies in memory.
+    pub(super) fn table(&self, driver: &impl Driver, entries: &[Entry]) -> Result<Vec<u8>, ExecutorError> {
+        let mut bytes = Vec::with_capacity(ENTRY * entries.len());
+        for entry in entries {
+            let word = match entry {
+                Entry::Buffer(None) => 0,
+                Entry::Buffer(Some(id)) => {
+                    let what = || format!("name `{}` in a table", self.plan.buffer(*id).name);
+                    driver.pointer(self.address(*id)?).map_err(|error| failed(&what(), error))?
+                }
+                Entry::I64(number) => number.cast_unsigned(),
+            };
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        Ok(bytes)
     }
 }
 

@@ -3,9 +3,11 @@
 //! In: plans. Out: the address of each buffer. Plans share weights and what belongs to them by name. A driver either gets
 //! an allocation for each buffer, or one for what each plan brings that lasts, and one for all that does not.
 
+use super::binding::ENTRY;
 use crate::driver::{Address, Allocation, Command, Driver, DriverError, Layout};
 use kernwright_plan::buffer::{Buffer, BufferId};
 use kernwright_plan::executor::ExecutorError;
+use kernwright_plan::launch::Entry;
 use kernwright_plan::passes::memory::ALIGNMENT;
 use kernwright_plan::plan::Plan;
 use std::collections::HashMap;
@@ -18,9 +20,27 @@ enum Place {
     Transient(usize),
 }
 
-/// The places of a plan's base buffers; `None` for views, and for what no step touches.
+/// Where what a plan names lies.
 #[derive(Debug)]
-pub(super) struct Places(Vec<Option<Place>>);
+pub(super) struct Places {
+    /// Base buffers; `None` for views, and for what no step touches.
+    buffers: Vec<Option<Place>>,
+    /// The different tables of its launches.
+    tables: Vec<(Vec<Entry>, Address)>,
+}
+
+impl Places {
+    /// Where a table lies that a launch of the plan has.
+    pub(super) fn table(&self, entries: &[Entry]) -> Result<Address, ExecutorError> {
+        let found = self.tables.iter().find(|(known, _)| known == entries).map(|(_, at)| *at);
+        found.ok_or_else(|| ExecutorError::Plan("a table of a launch has no place in memory".to_owned()))
+    }
+
+    /// Every table.
+    pub(super) fn tables(&self) -> impl Iterator<Item = (&[Entry], Address)> {
+        self.tables.iter().map(|(entries, at)| (entries.as_slice(), *at))
+    }
+}
 
 /// A buffer that plans share.
 #[derive(Debug)]
@@ -66,15 +86,16 @@ impl<D: Driver> Taken<'_, D> {
 }
 
 impl Memory {
-    /// Finds room for everything in a plan. `true` says that the transient room moved: what was recorded with its old
-    /// address is void.
+    /// Finds room for everything in a plan, and for the tables of its launches, which are yet to be filled. `true` says
+    /// that the transient room moved: what was recorded with its old address is void.
     pub(super) fn load(
         &mut self,
         driver: &mut impl Driver,
         plan: &Plan,
+        tables: Vec<Vec<Entry>>,
     ) -> Result<(Places, bool), ExecutorError> {
         let mut taken = Taken { driver, all: Vec::new() };
-        match self.place(&mut taken, plan) {
+        match self.place(&mut taken, plan, tables) {
             Ok(placed) => {
                 self.held.extend(taken.all);
                 Ok(placed)
@@ -93,6 +114,7 @@ impl Memory {
         &mut self,
         taken: &mut Taken<'_, D>,
         plan: &Plan,
+        tables: Vec<Vec<Entry>>,
     ) -> Result<(Places, bool), ExecutorError> {
         let mut places = vec![None; plan.buffers.len()];
         let (mut lasting, mut transient) = (Vec::new(), Vec::new());
@@ -138,24 +160,36 @@ impl Memory {
                 }
             }
         }
+        let mut placed_tables = Vec::with_capacity(tables.len());
+        for entries in tables {
+            let allocation = taken.allocate("a table of tensors", (ENTRY * entries.len()).max(1))?;
+            placed_tables.push((entries, Address { allocation, offset: 0 }));
+        }
         let mut shared = Vec::new();
         for index in lasting {
             let (buffer, Some(Place::At(at))) = (&plan.buffers[index], places[index]) else { continue };
             if buffer.role.is_shared() {
-                let zero = Command::Zero { at, bytes: buffer.bytes() };
-                let what = || format!("set `{}` to zero", buffer.name);
-                taken.driver.launch(&zero).map_err(|error| failed(&what(), error))?;
+                let what = || format!("set `{}` to what it is at first", buffer.name);
+                if buffer.initial == 0.0 {
+                    let zero = Command::Zero { at, bytes: buffer.bytes() };
+                    taken.driver.launch(&zero).map_err(|error| failed(&what(), error))?;
+                } else {
+                    let values = std::iter::repeat_n(f64::from(buffer.initial), buffer.len());
+                    let bytes = buffer.dtype.encode_all(values);
+                    taken.driver.upload(at, &bytes).map_err(|error| failed(&what(), error))?;
+                }
                 shared.push((buffer.name.clone(), Shared { at, about: about(buffer) }));
             }
         }
         self.shared.extend(shared);
-        let Some(room) = room else { return Ok((Places(places), false)) };
+        let places = Places { buffers: places, tables: placed_tables };
+        let Some(room) = room else { return Ok((places, false)) };
         let old = self.transient.replace(room);
         if let Some((old, _)) = old {
             self.held.retain(|held| *held != old);
             taken.driver.free(old).map_err(|error| failed("give memory back", error))?;
         }
-        Ok((Places(places), old.is_some()))
+        Ok((places, old.is_some()))
     }
 
     /// Gives everything back.
@@ -173,7 +207,7 @@ impl Memory {
         id: BufferId,
     ) -> Result<Address, ExecutorError> {
         let (base, column) = plan.base(id);
-        let at = match (places.0[base.0], self.transient) {
+        let at = match (places.buffers[base.0], self.transient) {
             (Some(Place::At(at)), _) => Some(at),
             (Some(Place::Transient(offset)), Some((allocation, _))) => Some(Address { allocation, offset }),
             _ => None,

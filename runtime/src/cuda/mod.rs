@@ -15,7 +15,7 @@ use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::BufferId;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, ExecutorError, Fetch, MicroStep, PlanId, Values};
-use kernwright_plan::launch::{Launch, Lowered};
+use kernwright_plan::launch::{Argument, Entry, Launch, Lowered};
 use kernwright_plan::measure::{Mark, Timed, Usage};
 use kernwright_plan::passes::memory::lifetimes;
 use kernwright_plan::plan::Plan;
@@ -54,6 +54,24 @@ struct Loaded {
     recorded: HashMap<Whole, Recorded>,
     /// The run that was its last.
     last_run: u64,
+}
+
+/// The tables of all launches, each once.
+fn tables(lowered: &[Vec<Lowered>; 2]) -> Vec<Vec<Entry>> {
+    let mut all: Vec<Vec<Entry>> = Vec::new();
+    for step in lowered.iter().flatten() {
+        let Lowered::Launches(launches) = step else { continue };
+        for launch in launches {
+            let Launch::Kernel { arguments, .. } = launch else { continue };
+            for argument in arguments {
+                match argument {
+                    Argument::Table(entries) if !all.contains(entries) => all.push(entries.clone()),
+                    _ => {}
+                }
+            }
+        }
+    }
+    all
 }
 
 fn at(micro: MicroStep) -> usize {
@@ -134,6 +152,17 @@ impl<D: Driver> Cuda<D> {
         let kernels =
             self.driver.load(&texts).map_err(|error| failed("load the kernels of the plan", error))?;
         self.kernels.extend(names.into_iter().zip(kernels));
+        Ok(())
+    }
+
+    /// Writes where buffers lie into the tables of a plan.
+    fn fill_tables(&mut self, index: usize) -> Result<(), ExecutorError> {
+        let Loaded { plan, places, .. } = &self.plans[index];
+        let binding = Binding { plan, places, memory: &self.memory, kernels: &self.kernels };
+        for (entries, at) in places.tables() {
+            let bytes = binding.table(&self.driver, entries)?;
+            self.driver.upload(at, &bytes).map_err(|error| failed("fill a table of tensors", error))?;
+        }
         Ok(())
     }
 
@@ -226,14 +255,17 @@ impl<D: Driver> Executor for Cuda<D> {
                 born[life.start].push(BufferId(index));
             }
         }
-        let (places, moved) = self.memory.load(&mut self.driver, &plan)?;
+        let (places, moved) = self.memory.load(&mut self.driver, &plan, tables(&lowered))?;
         if moved {
             for (_, old) in self.plans.iter_mut().flat_map(|loaded| loaded.recorded.drain()) {
                 self.driver.forget(old.recording);
             }
         }
         self.plans.push(Loaded { plan, places, lowered, born, recorded: HashMap::new(), last_run: 0 });
-        Ok(PlanId(self.plans.len() - 1))
+        let last = self.plans.len() - 1;
+        // What moved, the tables of earlier plans name as well.
+        (if moved { 0 } else { last }..=last).try_for_each(|index| self.fill_tables(index))?;
+        Ok(PlanId(last))
     }
 
     fn plan(&self, plan: PlanId) -> &Plan {

@@ -4,6 +4,7 @@ mod errors;
 mod host;
 mod memory;
 mod products;
+mod tables;
 mod timing;
 
 use kernwright_plan::arch;

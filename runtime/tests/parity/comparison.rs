@@ -63,7 +63,12 @@ impl Three {
                 let worst = shares.entry(op).or_insert(0.0);
                 *worst = share.max(*worst);
                 let exact: Vec<f32> = self.truth.read(self.id, write.buffer).unwrap();
-                self.write(write.buffer, Values::Float(&exact));
+                let whole: Vec<i32> = exact.iter().map(|value| *value as i32).collect();
+                let is_integer = plan.buffer(write.buffer).dtype.is_integer();
+                self.write(
+                    write.buffer,
+                    if is_integer { Values::Int(&whole) } else { Values::Float(&exact) },
+                );
             }
         }
         shares
@@ -95,7 +100,10 @@ fn rms(values: impl ExactSizeIterator<Item = f64>) -> f64 {
 /// Compares `found` with the truth; see the module. Returns the share of the tolerance.
 pub(crate) fn compare(label: &str, truth: &[f64], single: &[f64], found: &[f64]) -> f64 {
     let ulp = Dtype::Fp32.epsilon();
-    let error = |of: &[f64]| -> Vec<f64> { truth.iter().zip(of).map(|(a, b)| (a - b).abs()).collect() };
+    // What is infinite or no number in both is the same.
+    let is_same = |a: f64, b: f64| a == b || a.is_nan() && b.is_nan();
+    let distance = |(a, b): (&f64, &f64)| if is_same(*a, *b) { 0.0 } else { (a - b).abs() };
+    let error = |of: &[f64]| -> Vec<f64> { truth.iter().zip(of).map(distance).collect() };
     let (base, errors) = (error(single), error(found));
     let greatest = max(truth.iter().map(|value| value.abs()));
     let allowed = 2.0 * max(base.iter().copied()) + 4.0 * ulp * greatest;

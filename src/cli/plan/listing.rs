@@ -94,7 +94,10 @@ impl Listing<'_> {
         let times = group.times;
         let first = row.writes.first();
         let sizes = first.map_or(String::new(), |slot| {
-            slot.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
+            match row.writes.iter().filter(|other| other.slot == slot.slot).count() {
+                1 => slot.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x"),
+                n => format!("{n} tensors"),
+            }
         });
         let mut cells = vec![
             group.first(row).to_string(),

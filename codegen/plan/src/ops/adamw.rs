@@ -1,74 +1,122 @@
-//! AdamW with decoupled decay (I. Loshchilov, F. Hutter, 2019) and clipping by the global norm.
+//! AdamW with decoupled decay (I. Loshchilov, F. Hutter, 2019), over any number of parameters.
 //!
-//! `g' = g min(1, clip / (norm + 1e-6))`, `m = b1 m + (1 - b1) g'`, `v = b2 v + (1 - b2) g'^2`, and with
-//! `m^ = m / (1 - b1^t)`, `v^ = v / (1 - b2^t)`: `p = p - lr (m^ / (sqrt(v^) + eps) + decay p)`.
+//! `g' = factor g`, `m = b1 m + (1 - b1) g'`, `v = b2 v + (1 - b2) g'^2`, and with `t = update`,
+//! `m^ = m / (1 - b1^t)`, `v^ = v / (1 - b2^t)`: `p = p - lr (m^ / (sqrt(v^) + eps) + decay p)`. Where `update` is 0
+//! everything stays as it is: see `gradient_norm`, which decides that.
 
 use super::Operation;
-use super::rowwise::{BLOCK, elements, kernel, launches, pointer};
+use super::gradient_norm::{either, narrow};
+use super::rowwise::{BLOCK, MISSING, VIEW, count, kernel, launches, pointer};
 use crate::arch::Arch;
+use crate::buffer::BufferId;
 use crate::cost::Cost;
-use crate::dtype::Dtype;
-use crate::launch::{Argument, Lowered};
+use crate::launch::{Argument, Entry, Lowered};
 use crate::options::AdamWOptions;
-use crate::plan::Io;
+use crate::plan::{Io, Step};
 use crate::spec::{KernelSpec, SpecValue, field};
 
 #[cfg(feature = "reference")]
 use crate::{
     case::{Case, Fill, finish, input},
     float::Float,
-    plan::{Phase, Plan, Step},
+    plan::{Phase, Plan},
     reference::{Inputs, Outputs},
     tape::{read, write},
 };
 
-/// Reads parameter, gradient, m, v, learning_rate [1], step [1] (from 1), and norm [1] where it clips. Writes
-/// parameter, m, v in place, and working, the narrow copy, where there is one.
+/// Reads for each parameter, in this order: parameter, gradient, m and v of one shape; and learning_rate [1], factor [1],
+/// update [1] (from 1, or 0 for none). Writes for each parameter, in place: parameter, m, v, and behind them working, the
+/// narrow copy, where there is one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdamW {
-    /// Its constants; `weight_decay` is 0 for what does not decay.
+    /// Its constants.
     pub options: AdamWOptions,
-    /// Greatest global gradient norm, where it clips.
-    pub clip: Option<f32>,
+    /// Which of the parameters decay.
+    pub decays: Vec<bool>,
 }
 
-/// Elements that a thread of the kernel owns.
-const THREAD_ELEMENTS: usize = 4;
+/// Elements that a block of the kernel owns.
+const BLOCK_ELEMENTS: usize = 1 << 12;
 
-/// Added to the norm before the division.
-pub const CLIP_EPSILON: f32 = 1e-6;
+/// What belongs to one parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// The parameter.
+    pub parameter: BufferId,
+    /// Its gradient.
+    pub gradient: BufferId,
+    /// Its first moment.
+    pub m: BufferId,
+    /// Its second moment.
+    pub v: BufferId,
+    /// Its narrow copy.
+    pub working: Option<BufferId>,
+}
+
+/// The parameters of an `adamw` step, with what belongs to each; `None` where a slot is missing.
+#[must_use]
+pub fn tensors(step: &Step) -> Option<Vec<Tensor>> {
+    let all =
+        |slot: &'static str| step.reads.iter().filter(move |read| read.slot == slot).map(|read| read.buffer);
+    let mut tensors: Vec<Tensor> = all("parameter")
+        .zip(all("gradient"))
+        .zip(all("m").zip(all("v")))
+        .map(|((parameter, gradient), (m, v))| Tensor { parameter, gradient, m, v, working: None })
+        .collect();
+    let is_whole = ["parameter", "gradient", "m", "v"].iter().all(|slot| all(slot).count() == tensors.len());
+    let mut last = None;
+    for write in &step.writes {
+        match write.slot {
+            "parameter" => last = tensors.iter().position(|tensor| tensor.parameter == write.buffer),
+            "working" => tensors[last?].working = Some(write.buffer),
+            _ => {}
+        }
+    }
+    is_whole.then_some(tensors)
+}
 
 impl Operation for AdamW {
     const NAME: &'static str = "adamw";
 
     fn cost(&self, io: &Io) -> Cost {
-        Cost {
-            vector_flops: 16.0 * io.buffer("parameter").len() as f64,
-            bytes: io.bytes(),
-            ..Cost::default()
-        }
+        let parameters = io.step.reads.iter().filter(|read| read.slot == "parameter");
+        let elements: usize = parameters.map(|read| io.plan.buffer(read.buffer).len()).sum();
+        Cost { vector_flops: 16.0 * elements as f64, bytes: io.bytes(), ..Cost::default() }
     }
 
     fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
-        let working = io.id("working").map(|id| io.plan.buffer(id).dtype);
+        let Some(tensors) = tensors(io.step).filter(|tensors| tensors.len() == self.decays.len()) else {
+            return MISSING;
+        };
+        if io.buffers().any(|buffer| buffer.view.is_some()) {
+            return VIEW;
+        }
+        let (mut entries, mut blocks) = (Vec::new(), 0);
+        for (Tensor { parameter, gradient, m, v, working }, decays) in tensors.iter().zip(&self.decays) {
+            let n = io.plan.buffer(*parameter).len();
+            let written = [Some(*parameter), Some(*m), Some(*v), *working];
+            entries.extend(written.map(Entry::Buffer));
+            entries.extend(either(io, *gradient));
+            entries.extend([n as i64, i64::from(*decays), blocks as i64].map(Entry::I64));
+            blocks += n.div_ceil(BLOCK_ELEMENTS);
+        }
+        let working = narrow(io, tensors.iter().filter_map(|tensor| tensor.working));
+        let gradient = narrow(io, tensors.iter().map(|tensor| tensor.gradient));
         let spec = KernelSpec {
             template: "adamw/step",
             block: BLOCK,
             shared_memory: 0,
             fields: vec![
-                field("working", "working", SpecValue::Bool(working.is_some())),
-                field("working_type", "", SpecValue::Type(working.unwrap_or(Dtype::Fp32))),
+                field("working_type", "", SpecValue::Type(working)),
+                field("g_type", "g", SpecValue::Type(gradient)),
+                field("elements", "n", SpecValue::Int(BLOCK_ELEMENTS as i64)),
             ],
         };
         let AdamWOptions { beta1, beta2, epsilon, weight_decay } = self.options;
-        let norm = if self.clip.is_some() { pointer(io, "norm") } else { Argument::Buffer(None) };
-        let n = io.buffer("parameter").len();
-        let slots = ["parameter", "m", "v", "working", "gradient", "learning_rate", "step"];
-        let mut arguments: Vec<_> = slots.iter().map(|slot| pointer(io, slot)).collect();
-        arguments.push(norm);
-        arguments.extend([beta1, beta2, epsilon, weight_decay, self.clip.unwrap_or(0.0)].map(Argument::F32));
-        arguments.push(elements(n));
-        let blocks = n.div_ceil(THREAD_ELEMENTS).div_ceil(BLOCK as usize);
+        let mut arguments = vec![Argument::Table(entries)];
+        arguments.extend(["learning_rate", "factor", "update"].map(|slot| pointer(io, slot)));
+        arguments.push(count(tensors.len()));
+        arguments.extend([beta1, beta2, epsilon, weight_decay].map(Argument::F32));
         launches([kernel(spec, [blocks, 1, 1], arguments)])
     }
 
@@ -77,53 +125,79 @@ impl Operation for AdamW {
         let AdamWOptions { beta1, beta2, epsilon, weight_decay } = self.options;
         let [b1, b2, epsilon, decay] =
             [beta1, beta2, epsilon, weight_decay].map(|value| F::of(f64::from(value)));
-        let (one, rate, t) = (F::of(1.0), inputs.get("learning_rate")[0], inputs.get("step")[0].f64());
-        let mut factor = one;
-        if let (Some(clip), Some(norm)) = (self.clip, inputs.find("norm")) {
-            let ratio = F::of(f64::from(clip)) / (norm[0] + F::of(f64::from(CLIP_EPSILON)));
-            // A norm that is not a number is not hidden: it spoils the update.
-            factor = if ratio >= one { one } else { ratio };
-        }
+        let (one, rate, factor) = (F::of(1.0), inputs.get("learning_rate")[0], inputs.get("factor")[0]);
+        let t = inputs.get("update")[0].f64();
         let m_correction = F::of(1.0 - f64::from(beta1).powf(t));
         let v_correction = F::of(1.0 - f64::from(beta2).powf(t));
-        let mut p = inputs.get("parameter").to_vec();
-        let (mut m, mut v) = (inputs.get("m").to_vec(), inputs.get("v").to_vec());
-        for (i, g) in inputs.get("gradient").iter().enumerate() {
-            let g = *g * factor;
-            m[i] = b1 * m[i] + (one - b1) * g;
-            v[i] = b2 * v[i] + (one - b2) * g * g;
-            let update = (m[i] / m_correction) / ((v[i] / v_correction).sqrt() + epsilon);
-            p[i] = p[i] - rate * (update + decay * p[i]);
+        let all =
+            inputs.all("parameter").zip(inputs.all("gradient")).zip(inputs.all("m").zip(inputs.all("v")));
+        let mut outputs = Vec::new();
+        for (((parameter, gradient), (m, v)), decays) in all.zip(&self.decays) {
+            let (mut p, mut m, mut v) = (parameter.to_vec(), m.to_vec(), v.to_vec());
+            let decay = if *decays { decay } else { F::default() };
+            for (i, g) in gradient.iter().enumerate().filter(|_| t > 0.0) {
+                let g = *g * factor;
+                m[i] = b1 * m[i] + (one - b1) * g;
+                v[i] = b2 * v[i] + (one - b2) * g * g;
+                let update = (m[i] / m_correction) / ((v[i] / v_correction).sqrt() + epsilon);
+                p[i] = p[i] - rate * (update + decay * p[i]);
+            }
+            outputs.push([p, m, v]);
         }
-        Ok(vec![("working", p.clone()), ("parameter", p), ("m", m), ("v", v)])
+        // A working copy follows the parameter, of which it is one.
+        let mut parameter = 0;
+        let written = inputs.written().enumerate().map(|(at, slot)| {
+            parameter += usize::from(slot == "parameter" && at > 0);
+            let place = match slot {
+                "m" => 1,
+                "v" => 2,
+                _ => 0,
+            };
+            (slot, outputs[parameter][place].clone())
+        });
+        Ok(written.collect())
     }
 
     #[cfg(feature = "reference")]
     fn cases() -> Vec<Case> {
-        let one = |n: usize, step: i32, clip: Option<f32>, weight_decay: f32| {
+        let one = |tensors: &[(usize, bool)], update: i32, factor: f32| {
             let mut plan = Plan::default();
-            let mut fills = Vec::new();
-            let mut add =
-                |slot, shape: &[usize], fill| read(slot, input(&mut plan, &mut fills, slot, shape, &fill));
-            let mut reads = vec![
-                add("parameter", &[n], Fill::Normal(1.0)),
-                add("gradient", &[n], Fill::Normal(0.3)),
-                add("m", &[n], Fill::Normal(0.1)),
-                add("v", &[n], Fill::Around(2.0)),
-                add("learning_rate", &[1], Fill::Values(vec![0.02])),
-                add("step", &[1], Fill::Ints(vec![step])),
-            ];
-            if clip.is_some() {
-                reads.push(add("norm", &[1], Fill::Values(vec![2.5])));
+            let (mut fills, mut reads, mut writes) = (Vec::new(), Vec::new(), Vec::new());
+            let mut add = |slot, name: &str, n: usize, fill| {
+                read(slot, input(&mut plan, &mut fills, name, &[n], &fill))
+            };
+            for (index, (n, _)) in tensors.iter().enumerate() {
+                for (slot, fill) in [
+                    ("parameter", Fill::Normal(1.0)),
+                    ("gradient", Fill::Normal(0.3)),
+                    ("m", Fill::Normal(0.1)),
+                    ("v", Fill::Around(2.0)),
+                ] {
+                    let read = add(slot, &format!("{slot}.{index}"), *n, fill);
+                    reads.push(read);
+                    writes.extend((slot != "gradient").then(|| write(slot, read.buffer)));
+                }
             }
-            let writes = [("parameter", 0), ("m", 2), ("v", 3)];
-            let writes = writes.map(|(slot, at)| write(slot, reads[at].buffer)).to_vec();
-            let options = AdamWOptions { beta1: 0.85, beta2: 0.97, epsilon: 1e-3, weight_decay };
-            let output = reads[0].buffer;
-            let op = AdamW { options, clip }.into();
-            plan.steps.push(Step { op, reads, writes, phase: Phase::Forward });
-            finish(&format!("{n} at step {step}, clip {clip:?}"), plan, fills, output)
+            reads.push(add("learning_rate", "learning_rate", 1, Fill::Values(vec![0.02])));
+            reads.push(add("factor", "factor", 1, Fill::Values(vec![factor])));
+            reads.push(add("update", "update", 1, Fill::Ints(vec![update])));
+            let options = AdamWOptions { beta1: 0.85, beta2: 0.97, epsilon: 1e-3, weight_decay: 0.3 };
+            let (output, decays) = (reads[0].buffer, tensors.iter().map(|(_, decays)| *decays).collect());
+            plan.steps.push(Step {
+                op: AdamW { options, decays }.into(),
+                reads,
+                writes,
+                phase: Phase::Forward,
+            });
+            finish(&format!("{tensors:?}, update {update}"), plan, fills, output)
         };
-        vec![one(41, 1, None, 0.1), one(1, 1000, Some(0.7), 0.0), one(130, 7, Some(9.0), 0.3)]
+        let many =
+            [(BLOCK_ELEMENTS + 77, true), (3, false), (130, true), (2 * BLOCK_ELEMENTS, false), (1, true)];
+        vec![
+            one(&[(41, true)], 1, 1.0),
+            one(&[(1, false)], 1000, 0.4),
+            one(&many, 7, 0.7),
+            one(&many[..3], 0, 0.0),
+        ]
     }
 }

@@ -128,7 +128,8 @@ impl Operation for EmbeddingBackward {
 
     fn cost(&self, io: &Io) -> Cost {
         let d_y = io.buffer("d_y");
-        let touched = (io.rows("d_table").min(d_y.rows()) * d_y.columns() * 4) as f64;
+        let row = d_y.columns() * io.dtype("d_table").bytes();
+        let touched = (io.rows("d_table").min(d_y.rows()) * row) as f64;
         let bytes = d_y.bytes() as f64 + 2.0 * io.buffer("tokens").bytes() as f64 + 2.0 * touched;
         Cost { vector_flops: d_y.len() as f64, bytes, ..Cost::default() }
     }

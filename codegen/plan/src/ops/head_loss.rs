@@ -3,8 +3,9 @@
 //! With `lse = ln sum exp logits`, `loss = inverse_count sum over counted rows of (lse - logits[target] + z_loss lse^2)`,
 //! the last term after A. Chowdhery et al., PaLM, 2022. f scales and caps (see `head::Logits`). Rows whose target is -100
 //! are not counted; `inverse_count` is 1 over the number of counted rows of the whole step (all micro-batches), or 0
-//! when there is none. `d_logits = inverse_count (softmax(logits) (1 + 2 z_loss lse) - onehot(target))`. Logits exist for
-//! `chunk` rows at a time only, which is why the gradients are made here and not by a step of their own.
+//! when there is none. `d_logits = loss_scale inverse_count (softmax(logits) (1 + 2 z_loss lse) - onehot(target))`: only
+//! the gradient is scaled. Logits exist for `chunk` rows at a time only, which is why the gradients are made here and not
+//! by a step of their own.
 
 use super::Operation;
 use super::embedding::token_index;
@@ -31,9 +32,9 @@ use crate::{
 /// The target of a row that does not count.
 pub const IGNORED: i32 = -100;
 
-/// Reads x [rows, d], weight [vocab or more, d], targets [rows], inverse_count [1], and where there is one bias [vocab or
-/// more]. Writes loss [1] and in training d_x, d_weight, d_bias. Scratch: logits [chunk, rows of weight], losses [rows],
-/// and partials for d_bias.
+/// Reads x [rows, d], weight [vocab or more, d], targets [rows], inverse_count [1], and where there are such bias [vocab or
+/// more] and loss_scale [1]. Writes loss [1] and in training d_x, d_weight, d_bias. Scratch: logits [chunk, rows of weight],
+/// losses [rows], and partials for d_bias.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeadLoss {
     /// Rows of logits that exist at once.
@@ -73,8 +74,9 @@ impl HeadLoss {
             shared_memory: (4 * block / WARP) as u32,
             fields,
         };
-        let mut arguments =
-            ["losses", "logits", "targets", "inverse_count"].map(|slot| pointer(io, slot)).to_vec();
+        let mut arguments = ["losses", "logits", "targets", "inverse_count", "loss_scale"]
+            .map(|slot| pointer(io, slot))
+            .to_vec();
         arguments.extend([count(first), Argument::F32(self.z_loss as f32)]);
         kernel(spec, [n, 1, 1], arguments)
     }
@@ -196,6 +198,7 @@ impl Operation for HeadLoss {
         let ((_, d), (rows, _)) = (inputs.dims("x"), inputs.dims("weight"));
         let (vocab, one, z_loss) = (self.logits.vocab, F::of(1.0), F::of(self.z_loss));
         let mut loss = F::default();
+        let loss_scale = inputs.find("loss_scale").map_or(one, |loss_scale| loss_scale[0]);
         let (mut d_x, mut d_weight) = (vec![F::default(); x.len()], vec![F::default(); weight.len()]);
         let mut d_bias = vec![F::default(); rows];
         for (row, target) in inputs.integers("targets").into_iter().enumerate() {
@@ -214,7 +217,7 @@ impl Operation for HeadLoss {
             let softmax_factor = one + F::of(2.0) * z_loss * lse;
             for (token, (logit, slope)) in logits.into_iter().enumerate() {
                 let hit = if token == target { one } else { F::default() };
-                let g = ((logit - lse).exp() * softmax_factor - hit) * scale * slope;
+                let g = ((logit - lse).exp() * softmax_factor - hit) * scale * loss_scale * slope;
                 let g = inputs.operand(g);
                 d_bias[token] += g;
                 for i in 0..d {
@@ -243,6 +246,9 @@ impl Operation for HeadLoss {
             // The plain ones do without the bias.
             if op.logits.softcap.is_some() || op.z_loss != 0.0 {
                 reads.push(("bias", vec![padded], Fill::Normal(0.5)));
+            }
+            if op.z_loss != 0.0 {
+                reads.push(("loss_scale", vec![1], Fill::Values(vec![8.0])));
             }
             let label = format!("{rows}x{d} of {padded}, {counted} counted, {op:?}");
             let mut case = case(&label, op, &reads, &[("loss", vec![1])]);

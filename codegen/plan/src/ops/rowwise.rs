@@ -168,11 +168,16 @@ pub(super) fn column_totals(
     accumulate: Argument,
 ) -> Option<Launch> {
     let n = outputs.iter().flatten().count();
+    let mut types = outputs.iter().flatten().map(|slot| SpecValue::Type(io.dtype(slot)));
+    let first = types.next()?;
+    let second = types.next().unwrap_or_else(|| first.clone());
     let spec = KernelSpec {
         template: "column_sums/total",
         block: BLOCK,
         shared_memory: 4 * BLOCK,
         fields: vec![
+            field("first_type", "", first),
+            field("second_type", "", second),
             field("outputs", "n", SpecValue::Int(n as i64)),
             field("columns", "d", SpecValue::Int(columns as i64)),
         ],

@@ -13,9 +13,14 @@ use crate::plan::Plan;
 use crate::shape::Shape;
 use forward::Head;
 
+/// See [`SWITCHES`].
+pub(crate) const MULTI_TENSOR_UPDATE: &str = "multi_tensor_update";
+
 /// Names that `Options::without` may hold, with what each pass does.
-pub const SWITCHES: &[(&str, &str)] =
-    &[("residual_in_linear", "a residual addition becomes an input of the linear before it")];
+pub const SWITCHES: &[(&str, &str)] = &[
+    ("residual_in_linear", "a residual addition becomes an input of the linear before it"),
+    (MULTI_TENSOR_UPDATE, "the norm of the gradients and AdamW are one launch for all parameters"),
+];
 
 /// A whole training step for `batch` sequences of `length` tokens: loss, gradients, norm, clip, AdamW.
 #[must_use]

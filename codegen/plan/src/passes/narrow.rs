@@ -3,8 +3,8 @@
 //! A buffer is narrow when some step reads it in a slot that its op marks as an operand, unless it is a sum that
 //! others add to (the residual stream and its gradient): that stays fp32 and such readers get a narrow copy. A weight
 //! stays fp32 too, and gets a working copy that the optimizer writes; so does the bias of a product whose result is narrow,
-//! since libraries add only one of the result's type. Where the Shape asks for a narrow residual stream,
-//! the stream and its gradient are narrow first, and need no copies.
+//! since libraries add only one of the result's type. Where the Shape asks for a narrow residual stream, the stream and
+//! its gradient are narrow first, and need no copies. Gradients of weights are narrow where the options say so.
 
 use crate::buffer::{BufferId, Role};
 use crate::dtype::Dtype;
@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 /// Gives every buffer its element type.
 #[must_use]
 pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
-    let precision = options.precision.unwrap_or(shape.precision);
+    let precision = options.precision(shape);
     if precision == Dtype::Fp32 {
         return plan;
     }
@@ -31,7 +31,7 @@ pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
         .filter(|base| matches!(plan.buffer(*base).role, Role::Activation))
         .collect();
     let plan = set(plan, &narrow, precision);
-    working_copies(plan, precision, |step, plan, slot| {
+    let plan = working_copies(plan, precision, |step, plan, slot| {
         let result = match step.op {
             Op::Linear(_) => "y",
             Op::Head(_) | Op::HeadLoss(_) => "logits",
@@ -39,7 +39,23 @@ pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
         };
         let result = plan.io(step).id(result);
         slot == "bias" && result.is_some_and(|result| plan.buffer(result).dtype == precision)
-    })
+    });
+    if options.gradient == precision { narrow_gradients(plan, precision) } else { plan }
+}
+
+/// Narrows the gradients of weights, but for those that the head's loss adds to chunk by chunk: each sum would be rounded
+/// as often as there are chunks.
+fn narrow_gradients(mut plan: Plan, precision: Dtype) -> Plan {
+    let of_head = plan.steps.iter().filter(|step| matches!(step.op, Op::HeadLoss(_)));
+    let in_chunks: HashSet<_> =
+        of_head.flat_map(|step| &step.writes).map(|write| plan.base(write.buffer).0).collect();
+    for index in 0..plan.buffers.len() {
+        let base = plan.base(BufferId(index)).0;
+        if plan.buffer(base).role == Role::Gradient && !in_chunks.contains(&base) {
+            plan.buffers[index].dtype = precision;
+        }
+    }
+    plan
 }
 
 /// Narrows what ops name as the residual stream, and its gradient.
@@ -180,9 +196,12 @@ fn working_copies(
         }
     }
     for step in plan.steps.iter_mut().filter(|step| matches!(step.op, Op::AdamW(_))) {
-        let parameter = step.writes[0].buffer;
-        if let Some(copy) = copies.get(&parameter) {
-            step.writes.push(write("working", *copy));
+        let mut parameter = None;
+        for write in std::mem::take(&mut step.writes) {
+            parameter = if write.slot == "parameter" { Some(write.buffer) } else { parameter };
+            step.writes.push(write);
+            let copy = parameter.filter(|_| write.slot == "v").and_then(|parameter| copies.get(&parameter));
+            step.writes.extend(copy.map(|copy| self::write("working", *copy)));
         }
     }
     prepare.append(&mut plan.steps);

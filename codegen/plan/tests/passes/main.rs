@@ -10,9 +10,11 @@ use kernwright_plan::{Options, train_step};
 use small::{Batch, Loaded};
 
 mod attention;
+mod gradient_type;
 mod meaning;
 mod precision;
 mod products;
+mod scaling;
 #[path = "../small/mod.rs"]
 mod small;
 mod soundness;
