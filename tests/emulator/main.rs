@@ -9,5 +9,6 @@ mod devices;
 mod layouts;
 mod models;
 mod sweep;
+mod switches;
 mod training;
 mod work;

@@ -4,7 +4,7 @@ use crate::arch::Arch;
 use crate::dtype;
 use crate::launch::{Launch, Lowered};
 use crate::options::{AttentionPath, Options};
-use crate::passes::{SWITCHES, forward::Head, forward_step, train_step};
+use crate::passes::{ABLATIONS, SWITCHES, forward::Head, forward_step, train_step};
 use crate::plan::Plan;
 use crate::shape::Shape;
 use crate::spec::KernelSpec;
@@ -25,6 +25,9 @@ pub fn plans(shape: &Shape) -> Vec<Plan> {
         let plain = Options { precision: Some(row.dtype), ..Options::default() };
         for (name, _) in SWITCHES {
             every.push(Options { without: vec![(*name).to_owned()], ..plain.clone() });
+        }
+        for (name, _) in ABLATIONS {
+            every.push(Options { with: vec![(*name).to_owned()], ..plain.clone() });
         }
         every.push(Options { clip: None, ..plain.clone() });
         every.push(Options { attention: AttentionPath::Split, ..plain.clone() });

@@ -9,12 +9,14 @@ pub struct Options {
     pub precision: Option<Dtype>,
     /// Names of passes to leave out; see `passes::SWITCHES`.
     pub without: Vec<String>,
+    /// Names of forms to take in place of faster ones, to measure those; see `passes::ABLATIONS`.
+    pub with: Vec<String>,
     /// The optimizer's constants.
     pub adamw: AdamWOptions,
     /// Greatest global gradient norm; `None` does not clip.
     pub clip: Option<f32>,
-    /// Rows of logits that exist at once in `head_loss`.
-    pub head_chunk: usize,
+    /// Rows of logits that exist at once in `head_loss`; `None` leaves it to the plan.
+    pub head_chunk: Option<usize>,
     /// Weight of the squared log-sum-exp in the loss of a training step; 0 leaves it out.
     pub z_loss: f32,
     /// Are dimensions rounded up to what kernels like?
@@ -63,9 +65,10 @@ impl Default for Options {
         Self {
             precision: None,
             without: Vec::new(),
+            with: Vec::new(),
             adamw: AdamWOptions { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 },
             clip: Some(1.0),
-            head_chunk: 512,
+            head_chunk: None,
             z_loss: 0.0,
             padded: true,
             runs_on: RunsOn::Gpu,
@@ -76,6 +79,18 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Is this pass, one of `passes::SWITCHES`, to run?
+    #[must_use]
+    pub fn runs(&self, pass: &str) -> bool {
+        !self.without.iter().any(|name| name == pass)
+    }
+
+    /// Was this form, one of `passes::ABLATIONS`, asked for?
+    #[must_use]
+    pub fn asks_for(&self, form: &str) -> bool {
+        self.with.iter().any(|name| name == form)
+    }
+
     /// The options of a plan for the host's cores, which compute in fp32.
     #[must_use]
     pub fn host() -> Self {

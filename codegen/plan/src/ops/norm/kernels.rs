@@ -70,7 +70,7 @@ impl Norm {
     /// Columns of one vector, if kernels can walk it.
     fn columns(&self, io: &Io) -> Result<usize, Lowered> {
         let columns = io.columns("x") / self.groups;
-        if !columns.is_multiple_of(WIDTH) || !aligned(io, &["x", "y", "d_x", "d_y"]) {
+        if !columns.is_multiple_of(WIDTH) || !aligned(io, &["x", "y", "copy", "d_x", "narrow", "d_y"]) {
             return Err(UNEVEN);
         }
         if self.kind == NormKind::Layer && self.count != columns {
@@ -115,6 +115,11 @@ pub(super) fn forward(norm: &Norm, io: &Io) -> Lowered {
     let mut fields = norm.fields(io, &[("y", "y_type"), ("x", "x_type")], columns);
     fields.extend(norm.factor_fields());
     fields.extend([norm.bias_field(), field("epsilon", "eps", SpecValue::Float(norm.epsilon))]);
+    let copy = io.id("copy").map(|id| io.plan.buffer(id).dtype);
+    if copy.is_some_and(|dtype| dtype != io.dtype("x")) {
+        return Lowered::NoKernel("a copy of what a norm reads is of the same type");
+    }
+    fields.push(field("copy", "copy", SpecValue::Bool(copy.is_some())));
     if !is_wide {
         fields.push(field("row_threads", "rt", SpecValue::Int(threads.row as i64)));
     }
@@ -127,8 +132,10 @@ pub(super) fn forward(norm: &Norm, io: &Io) -> Lowered {
     };
     let rows = io.rows("x");
     let blocks = (rows * norm.groups).div_ceil(threads.block / threads.row);
-    let mut arguments = ["y", "mean", "rstd", "x", "weight", "bias"].map(|slot| pointer(io, slot)).to_vec();
-    arguments.extend([count(rows), elements(io.row_stride("y")), elements(io.row_stride("x"))]);
+    let slots = ["y", "copy", "mean", "rstd", "x", "weight", "bias"];
+    let mut arguments = slots.map(|slot| pointer(io, slot)).to_vec();
+    arguments.push(count(rows));
+    arguments.extend(["y", "copy", "x"].map(|slot| elements(io.row_stride(slot))));
     launches([kernel(spec, [blocks, 1, 1], arguments)])
 }
 
@@ -157,12 +164,20 @@ pub(super) fn backward(norm: &NormBackward, io: &Io) -> Lowered {
 /// The types of the backward kernels.
 const BACKWARD_TYPES: [(&str, &str); 3] = [("d_x", "dx_type"), ("d_y", "dy_type"), ("x", "x_type")];
 
+/// What says whether they write a copy of d_x, and of which type.
+fn narrow_fields(io: &Io) -> [SpecField; 2] {
+    let narrow = io.id("narrow").map(|id| io.plan.buffer(id).dtype);
+    let of_type = narrow.map_or(SpecValue::UnusedType(io.dtype("d_x")), SpecValue::Type);
+    [field("narrow", "narrow", SpecValue::Bool(narrow.is_some())), field("narrow_type", "", of_type)]
+}
+
 impl NormBackward {
     /// `d_x`, and a sum of `d_weight` and `d_bias` per block.
     fn rows_launch(&self, io: &Io, columns: usize) -> Option<Launch> {
         let threads = backward_threads(columns, self.0.has_bias());
         let mut fields = self.0.fields(io, &BACKWARD_TYPES, columns);
         fields.extend(self.0.factor_fields());
+        fields.extend(narrow_fields(io));
         fields.extend([self.0.bias_field(), field("row_threads", "rt", SpecValue::Int(threads.row as i64))]);
         let warps = threads.block / WARP;
         // Two sums over the block for a row; or, among warps with rows of their own, one partial sum.
@@ -173,10 +188,10 @@ impl NormBackward {
             shared_memory: 4 * floats as u32,
             fields,
         };
-        let slots = ["d_x", "partials", "d_y", "x", "weight", "mean", "rstd"];
+        let slots = ["d_x", "narrow", "partials", "d_y", "x", "weight", "mean", "rstd"];
         let mut arguments: Vec<_> = slots.iter().map(|slot| pointer(io, slot)).collect();
         arguments.push(count(io.rows("x")));
-        arguments.extend(["d_x", "d_y", "x"].map(|slot| elements(io.row_stride(slot))));
+        arguments.extend(["d_x", "narrow", "d_y", "x"].map(|slot| elements(io.row_stride(slot))));
         arguments.push(accumulate(io, "d_x"));
         // Without partial sums there may be a team for every vector.
         let teams = (io.rows("x") * self.0.groups).div_ceil(threads.block / threads.row);
@@ -189,6 +204,7 @@ impl NormBackward {
         let units = io.rows("x") * self.0.groups;
         let mut fields = self.0.fields(io, &BACKWARD_TYPES, columns);
         fields.extend(self.0.factor_fields());
+        fields.extend(narrow_fields(io));
         let spec = KernelSpec {
             template: "norm/backward_wide",
             block: WIDE_BLOCK as u32,
@@ -196,9 +212,9 @@ impl NormBackward {
             fields,
         };
         let mut arguments =
-            ["d_x", "d_y", "x", "weight", "mean", "rstd"].map(|slot| pointer(io, slot)).to_vec();
+            ["d_x", "narrow", "d_y", "x", "weight", "mean", "rstd"].map(|slot| pointer(io, slot)).to_vec();
         arguments.push(count(io.rows("x")));
-        arguments.extend(["d_x", "d_y", "x"].map(|slot| elements(io.row_stride(slot))));
+        arguments.extend(["d_x", "narrow", "d_y", "x"].map(|slot| elements(io.row_stride(slot))));
         arguments.push(accumulate(io, "d_x"));
         let d_x = kernel(spec, [units, 1, 1], arguments);
 
