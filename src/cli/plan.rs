@@ -151,6 +151,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
         with: arguments.with.clone(),
         head_chunk: arguments.head_chunk.map(|rows| rows as usize),
         attention: arguments.attention.into(),
+        multiprocessors: gpu.card.multiprocessors.map(|n| n as usize),
         deterministic: !arguments.nondeterministic,
         ..Options::default()
     };

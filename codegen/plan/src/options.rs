@@ -23,6 +23,8 @@ pub struct Options {
     pub padded: bool,
     /// What will run the plan.
     pub runs_on: RunsOn,
+    /// Multiprocessors of the GPU, where they are known: sums in two stages have as many parts as those work on.
+    pub multiprocessors: Option<usize>,
     /// How attention is computed on a GPU.
     pub attention: AttentionPath,
     /// Must the same step give the same bits every time? Else what is faster may add in any order.
@@ -72,6 +74,7 @@ impl Default for Options {
             z_loss: 0.0,
             padded: true,
             runs_on: RunsOn::Gpu,
+            multiprocessors: None,
             attention: AttentionPath::Fused,
             deterministic: true,
         }

@@ -6,7 +6,7 @@
 
 mod kernels;
 
-pub use kernels::most_partials;
+pub use kernels::{MULTIPROCESSORS, most_partials};
 
 use super::Operation;
 use crate::arch::Arch;
@@ -145,7 +145,7 @@ impl Operation for Norm {
             let (rows, weight) = (tape.plan().buffer(x).rows(), tape.plan().buffer(weight));
             let (name, d) = (format!("{}.partials", weight.name), weight.len());
             let sums = 1 + usize::from(self.has_bias());
-            let n = (rows * self.groups).min(most_partials(d));
+            let n = (rows * self.groups).min(most_partials(d, MULTIPROCESSORS));
             writes.push(write("partials", tape.scratch(name, vec![n, sums, d])));
         }
         tape.emit(NormBackward(self.clone()), reads, writes);

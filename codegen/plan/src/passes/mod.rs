@@ -6,6 +6,7 @@ pub mod fuse;
 pub mod gradient;
 pub mod memory;
 pub mod narrow;
+pub mod partials;
 pub mod update;
 
 use crate::options::Options;
@@ -54,6 +55,7 @@ pub fn train_step(shape: &Shape, options: &Options, batch: usize, length: usize)
     let plan = narrow::apply(plan, shape, options);
     let plan = fuse::narrow_gradient(plan, options);
     let plan = attention::choose(plan, options);
+    let plan = partials::fit(plan, options);
     memory::place(plan)
 }
 

@@ -181,3 +181,27 @@ fn without_narrow_producers_products_read_casts() {
         assert!(casts(&plan).len() > casts(&direct).len() + 4 * shape.layers, "{name}");
     }
 }
+
+#[test]
+fn partial_sums_of_norms_are_as_many_as_multiprocessors_work_on() {
+    let preset = presets::find("seed-102m").unwrap_or_else(|| panic!("no seed-102m"));
+    for (multiprocessors, batch, expected) in
+        [(None, 1, 128), (Some(132), 1, 132), (Some(132), 2, 132), (Some(7), 3, 7)]
+    {
+        let options = Options { multiprocessors, ..Options::default() };
+        let plan = train_step(&preset.shape(), &options, batch, 200);
+        let norms = plan.steps.iter().filter(|step| matches!(step.op, Op::NormBackward(_)));
+        let found: Vec<_> = norms.map(|step| plan.io(step).buffer("partials").shape[0]).collect();
+        assert_eq!(found, vec![expected; 33], "{multiprocessors:?}");
+    }
+    let options = Options { multiprocessors: Some(132), ..options(Dtype::Bf16) };
+    for (name, shape) in small::shapes() {
+        let plan = train_step(&shape, &options, 2, 7);
+        plan.check().unwrap_or_else(|error| panic!("{name}: {error}"));
+        for step in plan.steps.iter().filter(|step| matches!(step.op, Op::NormBackward(_))) {
+            let io = plan.io(step);
+            let has_too_many = io.has("partials") && io.buffer("partials").shape[0] > io.buffer("rstd").len();
+            assert!(!has_too_many, "{name}: more sums than vectors");
+        }
+    }
+}
