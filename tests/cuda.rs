@@ -13,7 +13,7 @@ use kernwright_plan::launch::Lowered;
 use kernwright_plan::ops::Op;
 use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
 use kernwright_plan::options::AttentionPath;
-use kernwright_plan::passes::{SWITCHES, attention, forward::Head};
+use kernwright_plan::passes::{ABLATIONS, SWITCHES, attention, forward::Head};
 use kernwright_plan::plan::{Phase, Plan, Read, Step, Write};
 use kernwright_plan::shape::{Shape, presets};
 use kernwright_plan::spec::KernelSpec;
@@ -256,10 +256,11 @@ fn the_102m_set_compiles_cold_for_one_gpu_in_20_seconds() {
 fn options() -> Vec<Options> {
     let plain = Options::default();
     let mut all = vec![plain.clone(), Options { clip: None, ..plain.clone() }];
-    all.push(Options { head_chunk: 77, ..plain.clone() });
+    all.push(Options { head_chunk: Some(77), ..plain.clone() });
     all.extend(
         SWITCHES.iter().map(|(name, _)| Options { without: vec![(*name).to_owned()], ..plain.clone() }),
     );
+    all.extend(ABLATIONS.iter().map(|(name, _)| Options { with: vec![(*name).to_owned()], ..plain.clone() }));
     let precisions = dtype::ALL.iter().filter(|row| row.is_precision);
     for plain in precisions.map(|row| Options { precision: Some(row.dtype), ..plain.clone() }) {
         all.push(Options { attention: AttentionPath::Split, ..plain.clone() });

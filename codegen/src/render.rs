@@ -115,7 +115,7 @@ fn head(spec: &KernelSpec, path: &str, kernel: &str) -> String {
     );
     for field in &spec.fields {
         let value = match &field.value {
-            SpecValue::Type(dtype) => dtype.name().to_owned(),
+            SpecValue::Type(dtype) | SpecValue::UnusedType(dtype) => dtype.name().to_owned(),
             SpecValue::Int(number) => number.to_string(),
             SpecValue::Float(number) => format!("{number:?}"),
             SpecValue::Bool(answer) => answer.to_string(),
@@ -138,7 +138,7 @@ fn values(spec: &KernelSpec, kernel: &str) -> Result<BTreeMap<&'static str, Stri
     ]);
     for field in &spec.fields {
         let text = match &field.value {
-            SpecValue::Type(dtype) => dtype.row().cuda.to_owned(),
+            SpecValue::Type(dtype) | SpecValue::UnusedType(dtype) => dtype.row().cuda.to_owned(),
             SpecValue::Int(number) => number.to_string(),
             SpecValue::Float(number) => float_literal(*number).ok_or_else(|| RenderError::NotFinite {
                 kernel: kernel.to_owned(),

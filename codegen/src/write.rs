@@ -127,7 +127,7 @@ fn kernel<'a>(one: &'a Generated, cubin: Option<&Cubin>) -> Kernel<'a> {
     let Generated { kernel: name, spec, .. } = one;
     let fields = spec.fields.iter().filter_map(|field| {
         let value = match &field.value {
-            SpecValue::Type(dtype) => dtype.name().into(),
+            SpecValue::Type(dtype) | SpecValue::UnusedType(dtype) => dtype.name().into(),
             SpecValue::Int(value) => (*value).into(),
             SpecValue::Float(value) => (*value).into(),
             SpecValue::Bool(value) => (*value).into(),

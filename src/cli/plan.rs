@@ -18,7 +18,7 @@ use kernwright_plan::gpu::Gpu;
 use kernwright_plan::ops::Op;
 use kernwright_plan::ops::attention::{Attention, Form};
 use kernwright_plan::options::AttentionPath;
-use kernwright_plan::passes::SWITCHES;
+use kernwright_plan::passes::{ABLATIONS, SWITCHES};
 use kernwright_plan::plan::{Plan, Step};
 use kernwright_plan::{Options, train_step};
 use listing::{Detail, Listing};
@@ -65,6 +65,12 @@ pub(super) struct Arguments {
     /// Leave a pass out of the plan; may be given several times
     #[arg(long, value_name = "PASS", value_parser = switches())]
     without: Vec<String>,
+    /// Take the form that is measured against in place of the faster one; may be given several times
+    #[arg(long, value_name = "FORM", value_parser = ablations())]
+    with: Vec<String>,
+    /// Rows of logits that exist at once in the loss; by default as many as 512 MiB hold
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..))]
+    head_chunk: Option<u32>,
     /// Show every step: identical layers are shown once otherwise
     #[arg(long)]
     all: bool,
@@ -147,7 +153,10 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
         precision,
         gradient: Dtype::precision(&arguments.grad_dtype).unwrap_or(Dtype::Fp32),
         without: arguments.without.clone(),
+        with: arguments.with.clone(),
+        head_chunk: arguments.head_chunk.map(|rows| rows as usize),
         attention: arguments.attention.into(),
+        multiprocessors: gpu.card.multiprocessors.map(|n| n as usize),
         deterministic: !arguments.nondeterministic,
         ..Options::default()
     };
@@ -220,6 +229,14 @@ pub(super) fn precisions() -> PossibleValuesParser {
 }
 
 pub(super) fn switches() -> PossibleValuesParser {
+    named(SWITCHES)
+}
+
+pub(super) fn ablations() -> PossibleValuesParser {
+    named(ABLATIONS)
+}
+
+fn named(all: &'static [(&str, &str)]) -> PossibleValuesParser {
     use clap::builder::PossibleValue;
-    PossibleValuesParser::new(SWITCHES.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)))
+    PossibleValuesParser::new(all.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)))
 }

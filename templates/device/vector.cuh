@@ -118,6 +118,33 @@ __device__ __forceinline__ void store_floats(T* to, const float (&from)[N]) {
     }
 }
 
+// 8 neighbours of any float type as they lie in memory: in registers a 2-byte type takes half the room of fp32.
+template <typename T>
+struct Eight {
+    static constexpr i32 WORDS = 8 * sizeof(T) / sizeof(Words4);
+    Words4 words[WORDS];
+};
+
+template <typename T>
+__device__ __forceinline__ void load_eight(const T* from, Eight<T>& to) {
+#pragma unroll
+    for (i32 i = 0; i < Eight<T>::WORDS; ++i) to.words[i] = load_16(from + i * Pack<T>::COUNT);
+}
+
+__device__ __forceinline__ void unpack_eight(const Eight<float>& from, float (&to)[8]) {
+#pragma unroll
+    for (i32 i = 0; i < 8; ++i) to[i] = float_of_bits(from.words[i / 4].word[i % 4]);
+}
+
+template <typename T>
+__device__ __forceinline__ void unpack_eight(const Eight<T>& from, float (&to)[8]) {
+#pragma unroll
+    for (i32 i = 0; i < 4; ++i) {
+        to[2 * i] = unpack_low<T>(from.words[0].word[i]);
+        to[2 * i + 1] = unpack_high<T>(from.words[0].word[i]);
+    }
+}
+
 // Where an element of a tensor lies whose rows of COLUMNS begin `stride` apart; with COLUMNS = 0 it has no gaps.
 template <i32 COLUMNS>
 __device__ __forceinline__ i64 place(i64 element, i64 stride) {

@@ -11,7 +11,7 @@ use kernwright_plan::ops::adamw::AdamW;
 use kernwright_plan::ops::embedding::Embedding;
 use kernwright_plan::ops::head::Logits;
 use kernwright_plan::ops::head_loss::{HeadLoss, IGNORED, scratch};
-use kernwright_plan::ops::norm::{Norm, NormKind, NormWeight};
+use kernwright_plan::ops::norm::{Norm, NormKind, NormWeight, with_copies};
 use kernwright_plan::ops::positions::Positions;
 use kernwright_plan::ops::rope::{Rope, RopeScaling};
 use kernwright_plan::options::AdamWOptions;
@@ -43,6 +43,10 @@ fn norms(all: &mut Vec<Case>) {
         ] {
             all.push(norm(kind, size, Fill::Around(0.7)));
         }
+        all.extend(
+            [(5, 1, 264), (3, 1, 1032), (2, 1, 16_392)]
+                .map(|size| with_copies(norm(kind, size, Fill::Normal(1.0)))),
+        );
         // Rows of zeros, of next to nothing, of one value, far from zero, and large.
         let value = |i: usize| match i / 64 {
             0 => 0.0,
@@ -157,7 +161,8 @@ fn head_loss((rows, vocab, columns, d, chunk): (usize, usize, usize, usize, usiz
         ("targets", vec![rows], Fill::Ints((0..rows).map(target).collect())),
         ("inverse_count", vec![1], Fill::Values(vec![1.0 / (rows - 1) as f32])),
     ];
-    let op = HeadLoss { chunk, logits: Logits { vocab, scale: 1.0, softcap: None }, z_loss };
+    let logits = Logits { vocab, scale: 1.0, softcap: None };
+    let op = HeadLoss { chunk, logits, z_loss, single_pass: z_loss > 0.0 };
     let mut case = case(&format!("wide {rows}x{d} of {vocab}"), op, &reads, &[("loss", vec![1])]);
     scratch(&mut case.plan, chunk, columns);
     case
@@ -200,6 +205,7 @@ fn hard() -> Vec<Case> {
     }
     all.push(head_loss((9, 32_000, 32_000, 16, 4), 1e-4));
     all.push(head_loss((4, 50_257, 50_304, 8, 3), 0.0));
+    all.push(head_loss((4, 50_257, 50_304, 8, 3), 1e-4));
     all
 }
 

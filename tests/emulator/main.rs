@@ -9,6 +9,7 @@ mod devices;
 mod layouts;
 mod models;
 mod sweep;
+mod switches;
 mod training;
 mod update;
 mod work;

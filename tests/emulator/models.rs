@@ -12,7 +12,7 @@ use kernwright_plan::plan::{Phase, Plan};
 use kernwright_plan::shape::{Shape, parse_text};
 use kernwright_plan::{Options, forward_step, train_step};
 
-const MODELS: &[(&str, &str)] = &[
+pub(crate) const MODELS: &[(&str, &str)] = &[
     (
         "rms, swiglu, rope, grouped, tied",
         "model.vocab = 37\nmodel.context = 80\nmodel.d_model = 40\nmodel.layers = 2\nmodel.tied\n\
@@ -109,8 +109,13 @@ pub(crate) fn all() -> Vec<Work> {
             let clip = (index != 2).then_some(1.0);
             // Some accumulate gradients of the precision.
             let gradient = if index % 2 == 1 { precision } else { Dtype::Fp32 };
-            let options =
-                Options { precision: Some(precision), gradient, head_chunk: 50, clip, ..Options::default() };
+            let options = Options {
+                precision: Some(precision),
+                gradient,
+                head_chunk: Some(50),
+                clip,
+                ..Options::default()
+            };
             let label = format!("{label}, {}", precision.name());
             let plan = train_step(&shape, &options, 2, 37);
             let forward_and_backward = plan.phase(Phase::Forward).start..plan.phase(Phase::Backward).end;

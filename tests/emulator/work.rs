@@ -27,8 +27,13 @@ pub(crate) struct Work {
 }
 
 /// Slots that may be narrow whatever the rest is, so that a kernel meets each type in each place.
-const GROUPS: [&[&str]; 5] =
-    [&["x", "table", "a"], &["y", "b"], &["d_y"], &["d_x", "d_table"], &["d_weight", "d_bias", "gradient"]];
+const GROUPS: [&[&str]; 5] = [
+    &["x", "copy", "table", "a"],
+    &["y", "narrow", "b"],
+    &["d_y"],
+    &["d_x", "d_table"],
+    &["d_weight", "d_bias", "gradient"],
+];
 /// Which groups are narrow together.
 const SETS: [&[usize]; 3] = [&[], &[1, 2, 4], &[0, 1, 2, 3]];
 /// Slots that have one type in a fused attention; and those that may have it.

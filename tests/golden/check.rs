@@ -107,7 +107,7 @@ fn read(name: &'static str, bytes: &[u8]) -> Golden {
 /// When a tensor differs by more than `share` (see above), is missing, or the executor fails.
 pub(crate) fn check(executor: &mut dyn Executor, golden: &Golden, share: f64) -> Errors {
     let Golden { name, shape, batch, length, .. } = golden;
-    let options = Options { precision: Some(Dtype::Fp32), head_chunk: 7, ..Options::default() };
+    let options = Options { precision: Some(Dtype::Fp32), head_chunk: Some(7), ..Options::default() };
     let rows = batch * length;
     let mut errors = Errors::default();
 

@@ -4,7 +4,7 @@ use crate::arch::Arch;
 use crate::dtype;
 use crate::launch::{Launch, Lowered};
 use crate::options::{AttentionPath, Options};
-use crate::passes::{MULTI_TENSOR_UPDATE, SWITCHES, forward::Head, forward_step, train_step};
+use crate::passes::{ABLATIONS, MULTI_TENSOR_UPDATE, SWITCHES, forward::Head, forward_step, train_step};
 use crate::plan::Plan;
 use crate::shape::Shape;
 use crate::spec::KernelSpec;
@@ -30,6 +30,10 @@ pub fn plans(shape: &Shape) -> Vec<Plan> {
         for without in [Vec::new(), vec![MULTI_TENSOR_UPDATE.to_owned()]] {
             every.push(Options { gradient: row.dtype, without, ..plain.clone() });
         }
+        for (name, _) in ABLATIONS {
+            every.push(Options { with: vec![(*name).to_owned()], ..plain.clone() });
+        }
+        every.push(Options { clip: None, ..plain.clone() });
         every.push(Options { attention: AttentionPath::Split, ..plain.clone() });
         every.push(Options { deterministic: false, ..plain.clone() });
         every.push(plain);

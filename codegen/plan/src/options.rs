@@ -13,20 +13,24 @@ pub struct Options {
     pub gradient: Dtype,
     /// Names of passes to leave out; see `passes::SWITCHES`.
     pub without: Vec<String>,
+    /// Names of forms to take in place of faster ones, to measure those; see `passes::ABLATIONS`.
+    pub with: Vec<String>,
     /// The optimizer's constants.
     pub adamw: AdamWOptions,
     /// Greatest global gradient norm; `None` does not clip.
     pub clip: Option<f32>,
     /// How the loss is scaled, where the precision needs it (see `dtype::Row::scales_loss`).
     pub loss_scaling: LossScaling,
-    /// Rows of logits that exist at once in `head_loss`.
-    pub head_chunk: usize,
+    /// Rows of logits that exist at once in `head_loss`; `None` leaves it to the plan.
+    pub head_chunk: Option<usize>,
     /// Weight of the squared log-sum-exp in the loss of a training step; 0 leaves it out.
     pub z_loss: f32,
     /// Are dimensions rounded up to what kernels like?
     pub padded: bool,
     /// What will run the plan.
     pub runs_on: RunsOn,
+    /// Multiprocessors of the GPU, where they are known: sums in two stages have as many parts as those work on.
+    pub multiprocessors: Option<usize>,
     /// How attention is computed on a GPU.
     pub attention: AttentionPath,
     /// Must the same step give the same bits every time? Else what is faster may add in any order.
@@ -81,13 +85,15 @@ impl Default for Options {
             precision: None,
             gradient: Dtype::Fp32,
             without: Vec::new(),
+            with: Vec::new(),
             adamw: AdamWOptions { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 },
             clip: Some(1.0),
             loss_scaling: LossScaling { initial: 65_536.0, interval: 2000 },
-            head_chunk: 512,
+            head_chunk: None,
             z_loss: 0.0,
             padded: true,
             runs_on: RunsOn::Gpu,
+            multiprocessors: None,
             attention: AttentionPath::Fused,
             deterministic: true,
         }
@@ -121,10 +127,16 @@ impl Options {
         self.precision(shape).row().scales_loss.then_some(self.loss_scaling)
     }
 
-    /// Is the pass of this name to be left out?
+    /// Is this pass, one of `passes::SWITCHES`, to run?
     #[must_use]
-    pub fn leaves_out(&self, pass: &str) -> bool {
-        self.without.iter().any(|name| name == pass)
+    pub fn runs(&self, pass: &str) -> bool {
+        !self.without.iter().any(|name| name == pass)
+    }
+
+    /// Was this form, one of `passes::ABLATIONS`, asked for?
+    #[must_use]
+    pub fn asks_for(&self, form: &str) -> bool {
+        self.with.iter().any(|name| name == form)
     }
 
     /// The options of a plan for the host's cores, which compute in fp32.

@@ -7,7 +7,7 @@ use crate::buffer::{BufferId, Role};
 use crate::dtype::Dtype;
 use crate::executor::{Executor, ExecutorError, MicroStep, PlanId, Values};
 use crate::float::Float;
-use crate::plan::{Plan, Step};
+use crate::plan::{Plan, Step, Write};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -19,6 +19,7 @@ pub type Outputs<F> = Vec<(&'static str, Vec<F>)>;
 pub struct Inputs<F> {
     slots: Vec<(&'static str, Vec<F>, (usize, usize))>,
     wanted: Vec<(&'static str, (usize, usize))>,
+    added: Vec<(&'static str, Vec<F>)>,
     operands: Option<(Dtype, f64)>,
 }
 
@@ -49,6 +50,12 @@ impl<F: Float> Inputs<F> {
     /// The slots that the step writes, in their order.
     pub fn written(&self) -> impl Iterator<Item = &'static str> {
         self.wanted.iter().map(|(slot, _)| *slot)
+    }
+
+    /// What a slot that the step writes held before, where the result is added to it.
+    #[must_use]
+    pub fn added_to(&self, slot: &str) -> Option<&[F]> {
+        self.added.iter().find(|(name, _)| *name == slot).map(|(_, values)| values.as_slice())
     }
 
     /// Does the step write this slot?
@@ -179,7 +186,13 @@ impl<F: Float> Reference<F> {
             Rounding::OnGrid(dtype, grid) => Some((dtype, grid)),
         };
         let wanted = step.writes.iter().map(|write| (write.slot, dims(write.buffer))).collect();
-        let outputs = step.op.reference(&Inputs { slots, wanted, operands }).map_err(ExecutorError::Data)?;
+        let is_added = |write: &&Write| {
+            write.mode.adds(micro) && self.plans[plan.0].plan.buffer(write.buffer).role != Role::Scratch
+        };
+        let added = step.writes.iter().filter(is_added);
+        let added = added.map(|write| (write.slot, self.values(plan, write.buffer))).collect();
+        let inputs = Inputs { slots, wanted, added, operands };
+        let outputs = step.op.reference(&inputs).map_err(ExecutorError::Data)?;
         for (index, write) in step.writes.iter().enumerate() {
             let buffer = self.plans[plan.0].plan.buffer(write.buffer);
             if buffer.role == Role::Scratch {
@@ -264,6 +277,7 @@ mod tests {
         let inputs = |grid| Inputs::<f64> {
             slots: Vec::new(),
             wanted: Vec::new(),
+            added: Vec::new(),
             operands: Some((Dtype::Bf16, grid)),
         };
         for value in [1.0, -0.75, 1.0 + 0.5_f64.powi(7), 0.0, f64::INFINITY] {

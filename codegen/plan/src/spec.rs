@@ -9,6 +9,8 @@ use crate::dtype::Dtype;
 pub enum SpecValue {
     /// An element type; rendered as its CUDA name.
     Type(Dtype),
+    /// An element type of what the kernel does not have: rendered as any other, but not part of the name.
+    UnusedType(Dtype),
     /// A whole number; rendered as it is.
     Int(i64),
     /// A real number; rendered as a C++ `float` literal.
@@ -68,7 +70,7 @@ impl KernelSpec {
                 SpecValue::Bool(false) => continue,
                 SpecValue::Word(word) => format!("{label}{word}"),
                 SpecValue::Text(text) => format!("{label}{text}").replace('-', "m").replace('.', "p"),
-                SpecValue::Table(_) => continue,
+                SpecValue::UnusedType(_) | SpecValue::Table(_) => continue,
             };
             name.push('_');
             name.push_str(&part);

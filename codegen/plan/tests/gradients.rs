@@ -227,7 +227,7 @@ fn gradients_of_every_op_are_its_differences() {
 fn gradients_of_whole_models_are_their_differences() {
     let (batch, length) = (2, 5);
     for (name, shape) in small::shapes() {
-        let options = Options { precision: Some(Dtype::Fp32), head_chunk: 3, ..Options::default() };
+        let options = Options { precision: Some(Dtype::Fp32), head_chunk: Some(3), ..Options::default() };
         let plan = train_step(&shape, &options, batch, length);
         let mut loaded = Loaded::<f64>::new(name, &shape, plan, Rounding::None);
         let data = Batch::new(&shape, batch * length);

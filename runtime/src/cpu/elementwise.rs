@@ -1,4 +1,4 @@
-//! Sum, multiple and copy.
+//! Sum, multiple, copy and zero.
 
 use super::blocks::for_rows;
 use super::matmul::Store;
@@ -38,5 +38,14 @@ pub(crate) fn copy(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
         Store::Replace => y.copy_from_slice(x.row(row)),
         Store::Add => y.iter_mut().zip(x.row(row)).for_each(|(y, x)| *y += x),
     });
+    Ok(())
+}
+
+/// `y = 0`, or nothing where it adds.
+pub(crate) fn zero(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
+    let Output { matrix, store } = slots.take("y")?;
+    if store == Store::Replace {
+        for_rows(matrix, |_, y| y.fill(0.0));
+    }
     Ok(())
 }

@@ -17,9 +17,10 @@ const BIAS_ROWS: usize = 64;
 /// Columns of d_bias of one task.
 const BIAS_COLUMNS: usize = 64;
 
-/// Reads x, weight, bias and residual where present. Writes y.
+/// Reads x, weight, bias and residual where present. Writes y, or adds to it.
 pub(crate) fn forward(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
-    let (x, weight, y) = (slots.read("x")?, slots.read("weight")?, slots.take_replaced("y")?);
+    let (x, weight) = (slots.read("x")?, slots.read("weight")?);
+    let Output { matrix: y, store } = slots.take("y")?;
     let bias = if slots.find("bias").is_some() { Some(slots.read_slice("bias")?) } else { None };
     let residual = slots.find("residual");
     let bias = bias.map(|bias| Matrix::new(bias, 1, bias.len(), bias.len()));
@@ -28,15 +29,23 @@ pub(crate) fn forward(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
         let bias = bias.map(|bias| bias.columns(columns.clone()).row(0));
         for row in 0..y.n_rows() {
             let y = y.row(row);
-            match (residual.map(|residual| residual.row(row)), bias) {
-                (Some(residual), Some(bias)) => {
+            match (residual.map(|residual| residual.row(row)), bias, store) {
+                (Some(residual), Some(bias), Store::Replace) => {
                     y.iter_mut().zip(residual.iter().zip(bias)).for_each(|(y, (r, b))| *y = r + b);
                 }
-                (Some(start), None) | (None, Some(start)) => y.copy_from_slice(start),
-                (None, None) => break,
+                (Some(start), None, Store::Replace) | (None, Some(start), Store::Replace) => {
+                    y.copy_from_slice(start);
+                }
+                (residual, bias, Store::Add) => {
+                    for added in [residual, bias].into_iter().flatten() {
+                        y.iter_mut().zip(added).for_each(|(y, added)| *y += added);
+                    }
+                }
+                (None, None, Store::Replace) => break,
             }
         }
-        let store = if residual.is_some() || bias.is_some() { Store::Add } else { Store::Replace };
+        let adds = residual.is_some() || bias.is_some() || store == Store::Add;
+        let store = if adds { Store::Add } else { Store::Replace };
         matmul(y, store, 1.0, x.rows(rows), weight.rows(columns).transposed());
     });
     Ok(())

@@ -159,6 +159,7 @@ fn run_op(op: &Op, slots: Slots<'_>, tools: &Tools) -> Result<(), ExecutorError>
         Op::Add(_) => elementwise::add(slots),
         Op::Scale(op) => elementwise::scale(op, slots),
         Op::Cast(_) => elementwise::copy(slots),
+        Op::Zero(_) => elementwise::zero(slots),
         Op::HeadLoss(op) => head_loss::loss(op, slots),
         Op::Head(op) => head::logits(&op.logits, slots),
         Op::GradientNorm(op) => gradient_norm::norm(op, slots),

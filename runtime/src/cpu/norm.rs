@@ -20,7 +20,7 @@ fn factors(op: &Norm, x: Matrix<'_>, slots: &Slots<'_>) -> Result<Vec<f32>, Exec
     Ok(slots.read_slice("weight")?.iter().map(|weight| weight + offset).collect())
 }
 
-/// Reads x, and where learned weight and bias. Writes y, rstd, mean (layer only).
+/// Reads x, and where learned weight and bias. Writes y, rstd, mean (layer only), and where asked for copy.
 #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
 pub(crate) fn forward(op: &Norm, mut slots: Slots<'_>) -> Result<(), ExecutorError> {
     let x = slots.read("x")?;
@@ -30,6 +30,11 @@ pub(crate) fn forward(op: &Norm, mut slots: Slots<'_>) -> Result<(), ExecutorErr
     let mean = if centred { Some(slots.take_replaced("mean")?) } else { None };
     let vector =
         Vector { weight: &weight, bias, epsilon: op.epsilon as f32, inverse_count: 1.0 / op.count as f32 };
+    if let Some(mut copy) = slots.take_optional("copy") {
+        for row in 0..x.n_rows() {
+            copy.matrix.row(row).copy_from_slice(x.row(row));
+        }
+    }
     let n = rows_for(y.n_columns());
     let means = optional_blocks(mean, n, x.n_rows());
     let blocks: Vec<_> = y.row_blocks(n).into_iter().zip(rstd.row_blocks(n)).zip(means).collect();
@@ -88,7 +93,8 @@ fn optional_blocks(matrix: Option<MatrixMut<'_>>, n: usize, rows: usize) -> Vec<
     }
 }
 
-/// Reads d_y, x, rstd, weight (where learned), mean (layer only). Writes d_x, and where learned d_weight, d_bias, partials.
+/// Reads d_y, x, rstd, weight (where learned), mean (layer only). Writes d_x, where learned d_weight, d_bias, partials, and
+/// where asked for narrow.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn backward(op: &Norm, mut slots: Slots<'_>) -> Result<(), ExecutorError> {
     let (d_y, x, rstd, d_x) = (slots.read("d_y")?, slots.read("x")?, slots.read("rstd")?, slots.take("d_x")?);
@@ -104,13 +110,18 @@ pub(crate) fn backward(op: &Norm, mut slots: Slots<'_>) -> Result<(), ExecutorEr
     };
     let rooms =
         optional_blocks(partials.as_mut().map(MatrixMut::reborrow), sums, sums * x.n_rows().div_ceil(n));
-    let blocks: Vec<_> = d_x.matrix.row_blocks(n).into_iter().zip(rooms).collect();
+    let copies = optional_blocks(slots.take_optional("narrow").map(|to| to.matrix), n, x.n_rows());
+    let blocks: Vec<_> = d_x.matrix.row_blocks(n).into_iter().zip(copies).zip(rooms).collect();
     let n_sets = blocks.len();
-    let work = |(index, (d_x_rows, partial)): (usize, (MatrixMut<'_>, Option<MatrixMut<'_>>))| {
+    let work = |(index, ((mut d_x_rows, copy), partial)): (usize, (Pair<'_>, Option<MatrixMut<'_>>))| {
         let rows = index * n..index * n + d_x_rows.n_rows();
         let [d_y, x, rstd] = [d_y, x, rstd].map(|of| of.rows(rows.clone()));
         let inputs = Inputs { d_y, x, rstd, mean: mean.map(|mean| mean.rows(rows)), weight: &weight };
-        backward_block(inputs, 1.0 / op.count as f32, d_x_rows, d_x.store, partial);
+        backward_block(inputs, 1.0 / op.count as f32, d_x_rows.reborrow(), d_x.store, partial);
+        let Some(mut copy) = copy else { return };
+        for row in 0..copy.n_rows() {
+            copy.row(row).copy_from_slice(d_x_rows.row(row));
+        }
     };
     // One set is a few rows: let a task take several.
     blocks.into_par_iter().enumerate().with_min_len(rows_for(x.n_columns()).div_ceil(n)).for_each(work);
@@ -122,6 +133,9 @@ pub(crate) fn backward(op: &Norm, mut slots: Slots<'_>) -> Result<(), ExecutorEr
     }
     Ok(())
 }
+
+/// Rows of d_x, and where their copy goes.
+type Pair<'a> = (MatrixMut<'a>, Option<MatrixMut<'a>>);
 
 /// What the gradients of some rows are made of.
 #[derive(Clone, Copy)]

@@ -73,7 +73,7 @@ pub(crate) fn shape(fields: &str) -> Shape {
 
 /// Options of a plan for this executor.
 pub(crate) fn options() -> Options {
-    Options { precision: Some(Dtype::Fp32), head_chunk: 50, ..Options::default() }
+    Options { precision: Some(Dtype::Fp32), head_chunk: Some(50), ..Options::default() }
 }
 
 /// Numbers that look random.

@@ -62,7 +62,7 @@ fn every_step_of_a_training_step_matches_the_reference() {
 #[test]
 fn a_model_of_several_blocks_matches_the_reference() {
     let (fields, batch, length) = LARGE;
-    let (shape, options) = (shape(fields), Options { head_chunk: 300, ..options() });
+    let (shape, options) = (shape(fields), Options { head_chunk: Some(300), ..options() });
     let asked = forward_step(&shape, &options, batch, length, Head::Logits(3));
     for plan in [train_step(&shape, &options, batch, length), asked] {
         let mut three = Three::new(&plan, 3);

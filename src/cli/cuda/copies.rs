@@ -92,7 +92,7 @@ pub(super) fn write(
 fn entry<'a>(kernel: &'a Kernel, compiled: Option<&'a Resources>) -> Entry<'a> {
     let fields = kernel.spec.iter().flat_map(|spec| &spec.fields).filter_map(|field| {
         let value = match &field.value {
-            SpecValue::Type(dtype) => dtype.name().into(),
+            SpecValue::Type(dtype) | SpecValue::UnusedType(dtype) => dtype.name().into(),
             SpecValue::Int(value) => (*value).into(),
             SpecValue::Float(value) => (*value).into(),
             SpecValue::Bool(value) => (*value).into(),

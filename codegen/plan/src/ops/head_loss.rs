@@ -43,10 +43,33 @@ pub struct HeadLoss {
     pub logits: Logits,
     /// Weight of the squared log-sum-exp in the loss.
     pub z_loss: f64,
+    /// Is a row of logits held in shared memory, if it fits there, and so read once?
+    pub single_pass: bool,
+}
+
+/// Bytes of logits that exist at once, where one row does not need more. Each chunk after the first reads and writes the
+/// whole gradient of the weight once more, which is what few chunks save; room is what they cost.
+const LOGITS: usize = 512 << 20;
+
+/// Rows of which chunks are made up, where they may be: products like them.
+const CHUNK_ROWS: usize = 128;
+
+/// Rows of a chunk on the host, whose caches are small.
+pub const HOST_CHUNK: usize = 512;
+
+/// Rows of a chunk on a GPU: as few chunks as the bytes of logits allow, of equal size.
+#[must_use]
+pub fn chunk(rows: usize, row_bytes: usize) -> usize {
+    let most = (LOGITS / row_bytes.max(1)).max(1);
+    let even = rows.div_ceil(rows.div_ceil(most).max(1));
+    even.next_multiple_of(CHUNK_ROWS).min(most)
 }
 
 /// Most chunks in a step: each is several launches.
 const CHUNKS: usize = 1 << 16;
+
+/// Bytes that a thread moves at once.
+const WORD: usize = 16;
 
 /// Most threads that share a row.
 const ROW_THREADS: usize = 1024;
@@ -56,22 +79,28 @@ const TOTAL_BLOCK: u32 = 1024;
 
 impl HeadLoss {
     /// Losses of the chunk of `n` rows from `first` on and, in training, the gradient in place of its logits.
-    fn softmax(&self, io: &Io, first: usize, n: usize) -> Option<Launch> {
+    fn softmax(&self, io: &Io, arch: &Arch, (first, n): (usize, usize)) -> Option<Launch> {
         let columns = io.columns("logits");
-        let gradient = ["d_x", "d_weight", "d_bias"].iter().any(|slot| io.has(slot));
-        // Two words of 8 columns per thread, or more.
-        let block = columns.div_ceil(2 * WIDTH).next_power_of_two().clamp(WARP, ROW_THREADS);
+        let bytes = columns * io.dtype("logits").bytes();
+        // Eight words of 16 bytes per thread of a row that is held, else two of 8 columns, or more.
+        let block = |units: usize| units.next_power_of_two().clamp(WARP, ROW_THREADS);
+        let (held, general) = (block(bytes.div_ceil(8 * WORD)), block(columns.div_ceil(2 * WIDTH)));
+        let sums = |block: usize| 4 * block / WARP;
+        let fits = bytes + sums(held) <= arch.shared_memory as usize;
+        let is_held = self.single_pass && gradient(io) && bytes.is_multiple_of(WORD) && fits;
+        let (block, room) = if is_held { (held, bytes) } else { (general, 0) };
         let mut fields = vec![
             field("z_type", "", SpecValue::Type(io.dtype("logits"))),
             field("vocab", "v", SpecValue::Int(self.logits.vocab as i64)),
             field("columns", "d", SpecValue::Int(columns as i64)),
         ];
         fields.extend(self.logits.fields());
-        fields.push(field("gradient", "gradient", SpecValue::Bool(gradient)));
+        fields.push(field("gradient", "gradient", SpecValue::Bool(gradient(io))));
+        fields.push(field("held", "held", SpecValue::Bool(is_held)));
         let spec = KernelSpec {
             template: "head_loss/softmax",
             block: block as u32,
-            shared_memory: (4 * block / WARP) as u32,
+            shared_memory: (room + sums(block)) as u32,
             fields,
         };
         let mut arguments = ["losses", "logits", "targets", "inverse_count", "loss_scale"]
@@ -80,6 +109,11 @@ impl HeadLoss {
         arguments.extend([count(first), Argument::F32(self.z_loss as f32)]);
         kernel(spec, [n, 1, 1], arguments)
     }
+}
+
+/// Does the step make gradients, or the loss alone?
+fn gradient(io: &Io) -> bool {
+    ["d_x", "d_weight", "d_bias"].iter().any(|slot| io.has(slot))
 }
 
 /// The loss, from those of all rows.
@@ -114,9 +148,15 @@ impl Operation for HeadLoss {
         let logits = io.rows("x") as f64 * io.rows("weight") as f64;
         let products = 1 + u8::from(io.has("d_x")) + u8::from(io.has("d_weight"));
         let tensor_flops = f64::from(products) * 2.0 * logits * io.columns("x") as f64;
-        // The logits are written and read once by the loss, and twice more for the gradients.
-        let logits_bytes = logits * io.dtype("x").bytes() as f64 * f64::from(2 * products);
-        Cost { tensor_flops, vector_flops: 6.0 * logits, bytes: io.bytes() + logits_bytes }
+        // The logits are written, and read by the loss; in training it reads them again, unless it held them, and replaces
+        // them by their gradient, which each product reads.
+        let again = if gradient(io) { 1 + u8::from(!self.single_pass) } else { 0 };
+        let logits_bytes = logits * io.dtype("x").bytes() as f64 * f64::from(1 + products + again);
+        // Each chunk after the first adds to the gradient of the weight.
+        let chunks = io.rows("x").div_ceil(self.chunk.max(1)).max(1) as f64;
+        let weight = if io.has("d_weight") { io.buffer("d_weight").bytes() as f64 } else { 0.0 };
+        let bytes = io.bytes() + logits_bytes + 2.0 * (chunks - 1.0) * weight;
+        Cost { tensor_flops, vector_flops: 6.0 * logits, bytes }
     }
 
     /// The forward step itself makes the gradients: it only has to be told where they go.
@@ -127,7 +167,7 @@ impl Operation for HeadLoss {
 
     /// Chunk by chunk: the logits, in place of which the softmax kernel leaves their gradient, and the products with it.
     /// The rows' losses are added up at the end, in one order.
-    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
+    fn lower(&self, io: &Io, arch: &Arch) -> Lowered {
         let id = |slot| io.id(slot);
         let (Some(x), Some(weight), Some(logits)) = (id("x"), id("weight"), id("logits")) else {
             return MISSING;
@@ -167,7 +207,7 @@ impl Operation for HeadLoss {
                 n: columns,
                 k: d,
             })));
-            all.push(self.softmax(io, first, n));
+            all.push(self.softmax(io, arch, (first, n)));
             if let Some(d_x) = io.id("d_x") {
                 let c = (io.mode("d_x") != Some(Mode::Overwrite)).then_some(d_x);
                 all.push(product(plain(logits, 0), plain(weight, 0), c, (d_x, first), (n, d, columns)));
@@ -255,16 +295,14 @@ impl Operation for HeadLoss {
             scratch(&mut case.plan, chunk, padded);
             case
         };
-        let plain = |chunk: usize| HeadLoss {
-            chunk,
-            logits: Logits { vocab: 0, scale: 1.0, softcap: None },
-            z_loss: 0.0,
-        };
         let odd = |chunk: usize, scale: f64, softcap: Option<f64>, z_loss: f64| HeadLoss {
             chunk,
             logits: Logits { vocab: 0, scale, softcap },
             z_loss,
+            single_pass: true,
         };
+        let plain = |chunk: usize| odd(chunk, 1.0, None, 0.0);
+        let twice = |op: HeadLoss| HeadLoss { single_pass: false, ..op };
         vec![
             one(vec![3, -100, 0, 10, 4, 4, 10], (11, 11), 24, plain(3)),
             one(vec![1], (2, 2), 8, plain(512)),
@@ -273,6 +311,8 @@ impl Operation for HeadLoss {
             one(vec![3, -100, 0, 10, 4, 4, 10], (11, 16), 24, odd(3, 0.5, Some(2.0), 0.0)),
             one((0..35).map(|i| i * 5 % 37).collect(), (37, 40), 16, odd(16, 1.0, None, 0.01)),
             one(vec![8, 0, 2, -100, 5], (9, 24), 8, odd(2, 1.7, Some(4.0), 0.003)),
+            one(vec![8, 0, 2, -100, 5], (9, 24), 8, twice(odd(2, 1.7, Some(4.0), 0.003))),
+            one((0..35).map(|i| i * 5 % 37).collect(), (37, 40), 16, twice(odd(16, 1.0, None, 0.01))),
         ]
     }
 }

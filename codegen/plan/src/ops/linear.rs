@@ -69,10 +69,13 @@ impl Operation for Linear {
         let (Some(a), Some(b), Some(d)) = (operand("x", false), operand("weight", true), io.id("y")) else {
             return Lowered::NoKernel("the step lacks a slot");
         };
+        if io.mode("y") != Some(Mode::Overwrite) && io.has("residual") {
+            return Lowered::NoKernel("a product adds to what is there or to a residual, not to both");
+        }
         Lowered::Launches(vec![Launch::Gemm(Gemm {
             a,
             b,
-            c: io.id("residual"),
+            c: if io.mode("y") == Some(Mode::Overwrite) { io.id("residual") } else { Some(d) },
             bias: io.id("bias"),
             d,
             row: 0,

@@ -18,6 +18,7 @@ pub mod rope;
 mod rowwise;
 pub mod scale;
 mod softcap;
+pub mod zero;
 
 use crate::arch::Arch;
 use crate::cost::Cost;
@@ -165,6 +166,7 @@ ops! {
     add::Add,
     scale::Scale,
     cast::Cast,
+    zero::Zero,
     head_loss::HeadLoss,
     head::Head,
     gradient_norm::GradientNorm,

@@ -6,7 +6,7 @@
 
 mod kernels;
 
-pub use kernels::most_partials;
+pub use kernels::{MULTIPROCESSORS, most_partials};
 
 use super::Operation;
 use crate::arch::Arch;
@@ -84,7 +84,7 @@ impl NormWeight {
 }
 
 /// Reads x [rows, groups * d], and where learned weight [d] and bias [d] (layer only). Writes y like x, rstd
-/// [rows, groups], mean likewise (layer only).
+/// [rows, groups], mean likewise (layer only). May write copy, which is x.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norm {
     /// Which norm.
@@ -101,7 +101,8 @@ pub struct Norm {
 }
 
 /// Reads d_y, x, rstd, weight (where learned), mean (layer only). Writes d_x, and where learned d_weight, d_bias (layer
-/// only) and partials [n, 1 or 2, d], the sums of d_weight (and d_bias) over n fixed sets of rows.
+/// only) and partials [n, 1 or 2, d], the sums of d_weight (and d_bias) over n fixed sets of rows. May write narrow, a copy
+/// of what d_x is then, in an element type of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormBackward(pub Norm);
 
@@ -121,7 +122,7 @@ impl Norm {
 
 impl Operation for Norm {
     const NAME: &'static str = "norm";
-    const STREAM: &'static [&'static str] = &["x"];
+    const STREAM: &'static [&'static str] = &["x", "copy"];
 
     fn cost(&self, io: &Io) -> Cost {
         Cost { vector_flops: 5.0 * io.buffer("x").len() as f64, bytes: io.bytes(), ..Cost::default() }
@@ -144,7 +145,7 @@ impl Operation for Norm {
             let (rows, weight) = (tape.plan().buffer(x).rows(), tape.plan().buffer(weight));
             let (name, d) = (format!("{}.partials", weight.name), weight.len());
             let sums = 1 + usize::from(self.has_bias());
-            let n = (rows * self.groups).min(most_partials(d));
+            let n = (rows * self.groups).min(most_partials(d, MULTIPROCESSORS));
             writes.push(write("partials", tape.scratch(name, vec![n, sums, d])));
         }
         tape.emit(NormBackward(self.clone()), reads, writes);
@@ -177,7 +178,7 @@ impl Operation for Norm {
             rstds.push(rstd);
             means.push(mean);
         }
-        let mut outputs = vec![("y", y), ("rstd", rstds)];
+        let mut outputs = vec![("y", y), ("rstd", rstds), ("copy", x.to_vec())];
         if self.kind.has_bias() {
             outputs.push(("mean", means));
         }
@@ -214,6 +215,8 @@ impl Operation for Norm {
             one(rms, NormWeight::None, 7, 1, 104, 1e-3),
             one(layer, NormWeight::None, 4, 2, 24, 1e-2),
         ];
+        cases.push(with_copies(one(rms, NormWeight::W, 9, 1, 48, 1e-3)));
+        cases.push(with_copies(one(layer, NormWeight::W, 5, 2, 24, 1e-3)));
         cases.push(padded(NormWeight::W, 2, 13));
         cases.push(padded(NormWeight::OnePlusW, 1, 21));
         cases
@@ -256,13 +259,37 @@ impl Operation for NormBackward {
                 d_bias[i] += d_y[i];
             }
         }
-        Ok(vec![("d_x", d_x), ("d_weight", d_weight), ("d_bias", d_bias)])
+        let narrow = match inputs.added_to("d_x") {
+            Some(before) => before.iter().zip(&d_x).map(|(before, d_x)| *before + *d_x).collect(),
+            None => d_x.clone(),
+        };
+        Ok(vec![("d_x", d_x), ("d_weight", d_weight), ("d_bias", d_bias), ("narrow", narrow)])
     }
 
     #[cfg(feature = "reference")]
     fn cases() -> Vec<Case> {
         Vec::new()
     }
+}
+
+/// The same where x and its gradient are written a second time.
+#[cfg(feature = "reference")]
+#[must_use]
+pub fn with_copies(mut case: Case) -> Case {
+    use super::Op;
+    for index in 0..case.plan.steps.len() {
+        let step = &case.plan.steps[index];
+        let (slot, of) = match &step.op {
+            Op::Norm(_) => ("copy", "x"),
+            Op::NormBackward(_) => ("narrow", "d_x"),
+            _ => continue,
+        };
+        let shape = case.plan.io(step).buffer(of).shape.clone();
+        let copy = case.plan.add(slot, shape, crate::dtype::Dtype::Fp32, crate::buffer::Role::Output);
+        case.plan.steps[index].writes.push(write(slot, copy));
+    }
+    let label = format!("{} with copies", case.label);
+    Case { label, plan: crate::passes::memory::place(case.plan), ..case }
 }
 
 /// Vectors of `count` columns, each followed by zeros up to a multiple of 8, as queries of an odd width are.

@@ -8,13 +8,13 @@ use crate::ops::add::Add;
 use crate::ops::attention::{Attention, Form};
 use crate::ops::embedding::Embedding;
 use crate::ops::head::{Head as HeadOp, Logits};
-use crate::ops::head_loss::HeadLoss;
+use crate::ops::head_loss::{HOST_CHUNK, HeadLoss, chunk};
 use crate::ops::linear::Linear;
 use crate::ops::norm::{Norm, NormKind};
 use crate::ops::positions::Positions;
 use crate::ops::rope::Rope;
 use crate::ops::scale::Scale;
-use crate::options::Options;
+use crate::options::{Options, RunsOn};
 use crate::plan::{Mode, Phase, Plan, Read, Step, Write};
 use crate::shape::{LayerKind, Parallel, QkNorm, QkNormOrder, Shape};
 use crate::tape::{read, write};
@@ -261,7 +261,14 @@ impl Forward<'_> {
         let logits = Logits { vocab, scale, softcap };
         match head {
             Head::Loss => {
-                let chunk = options.head_chunk.clamp(1, self.rows.max(1));
+                let precision = options.precision.unwrap_or(self.shape.precision);
+                let row_bytes = self.padded.vocab * precision.bytes();
+                let chunk = match (options.head_chunk, options.runs_on) {
+                    (Some(rows), _) => rows,
+                    (None, RunsOn::Host) => HOST_CHUNK,
+                    (None, RunsOn::Gpu) => chunk(self.rows, row_bytes),
+                };
+                let chunk = chunk.clamp(1, self.rows.max(1));
                 let targets = self.input("targets", self.rows, Dtype::I32);
                 let inverse_count = self.input("inverse_count", 1, Dtype::Fp32);
                 reads.extend([read("targets", targets), read("inverse_count", inverse_count)]);
@@ -269,7 +276,12 @@ impl Forward<'_> {
                 let room =
                     self.plan.add("logits", vec![chunk, self.padded.vocab], Dtype::Fp32, Role::Scratch);
                 let loss = Write { slot: "loss", buffer: loss, mode: Mode::AccumulateLater };
-                let op = HeadLoss { chunk, logits, z_loss: f64::from(options.z_loss) };
+                let op = HeadLoss {
+                    chunk,
+                    logits,
+                    z_loss: f64::from(options.z_loss),
+                    single_pass: options.runs("single_pass_softmax"),
+                };
                 let losses = self.plan.add("losses", vec![self.rows], Dtype::Fp32, Role::Scratch);
                 self.emit(op, reads, vec![loss, write("logits", room), write("losses", losses)]);
             }

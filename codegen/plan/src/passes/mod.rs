@@ -6,6 +6,7 @@ pub mod fuse;
 pub mod gradient;
 pub mod memory;
 pub mod narrow;
+pub mod partials;
 pub mod update;
 
 use crate::options::Options;
@@ -19,18 +20,46 @@ pub(crate) const MULTI_TENSOR_UPDATE: &str = "multi_tensor_update";
 /// Names that `Options::without` may hold, with what each pass does.
 pub const SWITCHES: &[(&str, &str)] = &[
     ("residual_in_linear", "a residual addition becomes an input of the linear before it"),
+    (
+        "narrow_gradient",
+        "a norm's gradient writes the narrow copy of the residual gradient itself, without a cast",
+    ),
+    (
+        "first_write_overwrites",
+        "the first write of a step to a gradient replaces it, so that none is set to zero before",
+    ),
+    (
+        "narrow_producers",
+        "what products read is written in its narrow type by the step that makes it, without a cast (attention always \
+         does: its kernels have one type)",
+    ),
+    (
+        "single_pass_softmax",
+        "the softmax of the head holds a row in shared memory, where it fits, and reads it once",
+    ),
     (MULTI_TENSOR_UPDATE, "the norm of the gradients and AdamW are one launch for all parameters"),
 ];
+
+/// Names that `Options::with` may hold: forms that are measured against, with what each does.
+pub const ABLATIONS: &[(&str, &str)] = &[(
+    "residual_copy",
+    "a norm writes a copy of the residual stream, which the linear adds to in place, instead of reading one and writing \
+     the other",
+)];
 
 /// A whole training step for `batch` sequences of `length` tokens: loss, gradients, norm, clip, AdamW.
 #[must_use]
 pub fn train_step(shape: &Shape, options: &Options, batch: usize, length: usize) -> Plan {
     let plan = forward::build(shape, options, batch, length, Head::Loss);
     let plan = gradient::add(plan);
+    let plan = gradient::start_from_zero(plan, options);
     let plan = update::add(plan, shape, options);
     let plan = fuse::residual_in_linear(plan, options);
+    let plan = fuse::residual_copy(plan, options);
     let plan = narrow::apply(plan, shape, options);
+    let plan = fuse::narrow_gradient(plan, options);
     let plan = attention::choose(plan, options);
+    let plan = partials::fit(plan, options);
     memory::place(plan)
 }
 
@@ -41,6 +70,7 @@ pub fn forward_step(shape: &Shape, options: &Options, batch: usize, length: usiz
     let options = &Options { z_loss: 0.0, ..options.clone() };
     let plan = forward::build(shape, options, batch, length, head);
     let plan = fuse::residual_in_linear(plan, options);
+    let plan = fuse::residual_copy(plan, options);
     let plan = narrow::apply(plan, shape, options);
     let plan = attention::choose(plan, options);
     memory::place(plan)

@@ -24,11 +24,12 @@ pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
         return plan;
     }
     let plan = if shape.residual == Dtype::Fp32 { plan } else { narrow_stream(plan, precision) };
-    let plan = copies_of_sums(plan, precision);
+    let wide = if options.runs("narrow_producers") { HashSet::new() } else { written_wide(&plan) };
+    let plan = copies(plan, precision, &wide);
     let plan = working_copies(plan, precision, |step, _, slot| step.op.narrow_slots().contains(&slot));
     let narrow: Vec<BufferId> = operands(&plan)
         .into_iter()
-        .filter(|base| matches!(plan.buffer(*base).role, Role::Activation))
+        .filter(|base| matches!(plan.buffer(*base).role, Role::Activation) && !wide.contains(base))
         .collect();
     let plan = set(plan, &narrow, precision);
     let plan = working_copies(plan, precision, |step, plan, slot| {
@@ -125,9 +126,30 @@ fn sums(plan: &Plan) -> HashSet<BufferId> {
     sums
 }
 
-/// In front of a step that reads a sum as an operand: a narrow copy of it, which serves all readers until the sum is
-/// written again.
-fn copies_of_sums(mut plan: Plan, precision: Dtype) -> Plan {
+/// Without `narrow_producers`: operands that are written in fp32 and copied, all but what attention writes.
+fn written_wide(plan: &Plan) -> HashSet<BufferId> {
+    let mut wide = operands(plan);
+    for step in plan.steps.iter().filter(|step| attends(&step.op)) {
+        for write in &step.writes {
+            wide.remove(&plan.base(write.buffer).0);
+        }
+    }
+    wide.retain(|base| plan.buffer(*base).role == Role::Activation);
+    wide
+}
+
+fn attends(op: &Op) -> bool {
+    matches!(op, Op::Attention(_) | Op::AttentionBackward(_))
+}
+
+/// Does it give what it reads to products? The others read any type.
+fn multiplies(op: &Op) -> bool {
+    attends(op) || matches!(op, Op::Linear(_) | Op::LinearBackward(_) | Op::HeadLoss(_) | Op::Head(_))
+}
+
+/// In front of a step that reads a sum as an operand, or one of the bases that are written wide: a narrow copy of it, which
+/// serves all readers until it is written again.
+fn copies(mut plan: Plan, precision: Dtype, wide: &HashSet<BufferId>) -> Plan {
     let sums = sums(&plan);
     let mut copies: HashMap<BufferId, BufferId> = HashMap::new();
     let mut steps = Vec::new();
@@ -136,9 +158,10 @@ fn copies_of_sums(mut plan: Plan, precision: Dtype) -> Plan {
         for index in 0..step.reads.len() {
             let source = step.reads[index];
             let buffer = plan.buffer(source.buffer).clone();
-            let is_sum =
-                buffer.role == Role::Activation && buffer.dtype != precision && sums.contains(&source.buffer);
-            if !is_sum || !narrow.contains(&source.slot) {
+            let is_wide = wide.contains(&plan.base(source.buffer).0) && multiplies(&step.op);
+            let is_copied = is_wide || sums.contains(&source.buffer);
+            let is_own = buffer.role == Role::Activation && buffer.dtype != precision;
+            if !is_copied || !is_own || !narrow.contains(&source.slot) {
                 continue;
             }
             if let Some(copy) = copies.get(&source.buffer) {

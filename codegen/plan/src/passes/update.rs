@@ -34,7 +34,7 @@ pub fn add(mut plan: Plan, shape: &Shape, options: &Options) -> Plan {
         let reads = [read("parameter", id), read("gradient", gradient), read("m", m), read("v", v)];
         trained.push(Trained { decays: parameter.decays(), reads });
     }
-    let launches = if options.leaves_out(MULTI_TENSOR_UPDATE) { Tensors::Each } else { Tensors::All };
+    let launches = if options.runs(MULTI_TENSOR_UPDATE) { Tensors::All } else { Tensors::Each };
     let gradients = trained.iter().map(|one| one.reads[1]).collect();
     let op = GradientNorm { clip: options.clip, scaling: options.scaling(shape), launches };
     let (factor, update) = norm(&mut plan, op, gradients, [loss, step]);

@@ -18,10 +18,11 @@ mod scaling;
 #[path = "../small/mod.rs"]
 mod small;
 mod soundness;
+mod switches;
 mod update;
 
 pub(crate) fn options(precision: Dtype) -> Options {
-    Options { precision: Some(precision), head_chunk: 3, ..Options::default() }
+    Options { precision: Some(precision), head_chunk: Some(3), ..Options::default() }
 }
 
 /// Loss and all gradients after one micro-batch, at full precision.

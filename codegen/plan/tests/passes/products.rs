@@ -36,7 +36,7 @@ fn products_are_of_types_that_a_matrix_library_multiplies() {
             for residual in [Dtype::Fp32, precision] {
                 for attention in [AttentionPath::Fused, AttentionPath::Split] {
                     let shape = Shape { residual, ..shape.clone() };
-                    let options = Options { attention, head_chunk: 8, ..options(precision) };
+                    let options = Options { attention, head_chunk: Some(8), ..options(precision) };
                     let plans = [
                         train_step(&shape, &options, 2, 16),
                         forward_step(&shape, &options, 2, 16, Head::Logits(3)),

@@ -32,7 +32,7 @@ impl Fields {
                 ("cap", SpecValue::Float(cap)) => fields.cap = *cap,
                 ("heads", SpecValue::Int(n)) => fields.heads = *n as usize,
                 ("head_dim", SpecValue::Int(n)) => fields.head_dim = *n as usize,
-                (_, SpecValue::Type(_)) => {}
+                (_, SpecValue::Type(_) | SpecValue::UnusedType(_)) => {}
                 (name, value) => panic!("`{name}` = {value:?}"),
             }
         }

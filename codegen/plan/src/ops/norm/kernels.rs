@@ -12,16 +12,19 @@ use crate::ops::rowwise::{
 use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 
-/// Most sets of rows over which weight gradients of so many columns are summed before the second stage; fixed, so that
-/// the order of the sum does not depend on the GPU. Each costs room, and few leave a GPU idle: measured on an H200.
+/// Multiprocessors of a GPU whose number is not known.
+pub const MULTIPROCESSORS: usize = 128;
+
+/// Most sets of rows over which weight gradients of so many columns are summed before the second stage: a block adds each,
+/// and as many blocks as a GPU runs at a time leave no multiprocessor idle. Each costs room.
 #[must_use]
-pub fn most_partials(columns: usize) -> usize {
+pub fn most_partials(columns: usize, multiprocessors: usize) -> usize {
     if columns <= WARP_COLUMNS {
-        128
+        multiprocessors
     } else if columns <= BACKWARD_COLUMNS {
-        512
+        4 * multiprocessors
     } else {
-        64
+        multiprocessors.div_ceil(2)
     }
 }
 
@@ -55,12 +58,22 @@ fn forward_threads(columns: usize) -> Threads {
 }
 
 /// As forward, but in teams within a warp with as many threads per block as their registers allow: there are few blocks,
-/// since each leaves a partial sum.
-fn backward_threads(columns: usize, bias: bool) -> Threads {
+/// since each leaves a partial sum. A thread holds 8 columns of x, d_y and the old d_x, together `bytes` per column, and of
+/// `sums` sums in fp32; what it has besides fits the registers of these blocks on every GPU, which a test compiles.
+fn backward_threads(columns: usize, sums: usize, bytes: usize) -> Threads {
     let Threads { row, block } = forward_threads(columns);
-    let per_thread = (columns / WIDTH).div_ceil(row);
-    let blocks = if bias { [512, 512, 384, 256] } else { [512, 512, 384, 384] };
-    Threads { row, block: if row > WARP { block } else { blocks[per_thread - 1] } }
+    if row > WARP {
+        return Threads { row, block };
+    }
+    let held = (columns / WIDTH).div_ceil(row) * (8 * sums + 2 * bytes);
+    let block = match held {
+        0..=40 => 768,
+        41..=64 => 640,
+        65..=96 => 512,
+        97..=112 => 384,
+        _ => 256,
+    };
+    Threads { row, block }
 }
 
 /// Threads of a block that walks vectors too wide for its registers.
@@ -70,7 +83,7 @@ impl Norm {
     /// Columns of one vector, if kernels can walk it.
     fn columns(&self, io: &Io) -> Result<usize, Lowered> {
         let columns = io.columns("x") / self.groups;
-        if !columns.is_multiple_of(WIDTH) || !aligned(io, &["x", "y", "d_x", "d_y"]) {
+        if !columns.is_multiple_of(WIDTH) || !aligned(io, &["x", "y", "copy", "d_x", "narrow", "d_y"]) {
             return Err(UNEVEN);
         }
         if self.kind == NormKind::Layer && self.count != columns {
@@ -115,6 +128,11 @@ pub(super) fn forward(norm: &Norm, io: &Io) -> Lowered {
     let mut fields = norm.fields(io, &[("y", "y_type"), ("x", "x_type")], columns);
     fields.extend(norm.factor_fields());
     fields.extend([norm.bias_field(), field("epsilon", "eps", SpecValue::Float(norm.epsilon))]);
+    let copy = io.id("copy").map(|id| io.plan.buffer(id).dtype);
+    if copy.is_some_and(|dtype| dtype != io.dtype("x")) {
+        return Lowered::NoKernel("a copy of what a norm reads is of the same type");
+    }
+    fields.push(field("copy", "copy", SpecValue::Bool(copy.is_some())));
     if !is_wide {
         fields.push(field("row_threads", "rt", SpecValue::Int(threads.row as i64)));
     }
@@ -127,8 +145,10 @@ pub(super) fn forward(norm: &Norm, io: &Io) -> Lowered {
     };
     let rows = io.rows("x");
     let blocks = (rows * norm.groups).div_ceil(threads.block / threads.row);
-    let mut arguments = ["y", "mean", "rstd", "x", "weight", "bias"].map(|slot| pointer(io, slot)).to_vec();
-    arguments.extend([count(rows), elements(io.row_stride("y")), elements(io.row_stride("x"))]);
+    let slots = ["y", "copy", "mean", "rstd", "x", "weight", "bias"];
+    let mut arguments = slots.map(|slot| pointer(io, slot)).to_vec();
+    arguments.push(count(rows));
+    arguments.extend(["y", "copy", "x"].map(|slot| elements(io.row_stride(slot))));
     launches([kernel(spec, [blocks, 1, 1], arguments)])
 }
 
@@ -157,26 +177,39 @@ pub(super) fn backward(norm: &NormBackward, io: &Io) -> Lowered {
 /// The types of the backward kernels.
 const BACKWARD_TYPES: [(&str, &str); 3] = [("d_x", "dx_type"), ("d_y", "dy_type"), ("x", "x_type")];
 
+/// What says whether they write a copy of d_x, and of which type.
+fn narrow_fields(io: &Io) -> [SpecField; 2] {
+    let narrow = io.id("narrow").map(|id| io.plan.buffer(id).dtype);
+    let of_type = narrow.map_or(SpecValue::UnusedType(io.dtype("d_x")), SpecValue::Type);
+    [field("narrow", "narrow", SpecValue::Bool(narrow.is_some())), field("narrow_type", "", of_type)]
+}
+
 impl NormBackward {
     /// `d_x`, and a sum of `d_weight` and `d_bias` per block.
     fn rows_launch(&self, io: &Io, columns: usize) -> Option<Launch> {
-        let threads = backward_threads(columns, self.0.has_bias());
+        let bytes = ["x", "d_y", "d_x"].map(|slot| io.dtype(slot).bytes()).iter().sum();
+        let threads = backward_threads(columns, self.sums(), bytes);
         let mut fields = self.0.fields(io, &BACKWARD_TYPES, columns);
         fields.extend(self.0.factor_fields());
+        fields.extend(narrow_fields(io));
         fields.extend([self.0.bias_field(), field("row_threads", "rt", SpecValue::Int(threads.row as i64))]);
         let warps = threads.block / WARP;
-        // Two sums over the block for a row; or, among warps with rows of their own, one partial sum.
-        let floats = if threads.row > WARP { 2 * warps } else { self.sums() * columns };
+        // Two sums over the block for a row; or, where teams are added, 8 columns of each thread.
+        let floats = match (threads.row > WARP, self.sums() > 0) {
+            (true, _) => 2 * warps,
+            (false, true) => WIDTH * threads.block,
+            (false, false) => 0,
+        };
         let spec = KernelSpec {
             template: "norm/backward",
             block: threads.block as u32,
             shared_memory: 4 * floats as u32,
             fields,
         };
-        let slots = ["d_x", "partials", "d_y", "x", "weight", "mean", "rstd"];
+        let slots = ["d_x", "narrow", "partials", "d_y", "x", "weight", "mean", "rstd"];
         let mut arguments: Vec<_> = slots.iter().map(|slot| pointer(io, slot)).collect();
         arguments.push(count(io.rows("x")));
-        arguments.extend(["d_x", "d_y", "x"].map(|slot| elements(io.row_stride(slot))));
+        arguments.extend(["d_x", "narrow", "d_y", "x"].map(|slot| elements(io.row_stride(slot))));
         arguments.push(accumulate(io, "d_x"));
         // Without partial sums there may be a team for every vector.
         let teams = (io.rows("x") * self.0.groups).div_ceil(threads.block / threads.row);
@@ -189,6 +222,7 @@ impl NormBackward {
         let units = io.rows("x") * self.0.groups;
         let mut fields = self.0.fields(io, &BACKWARD_TYPES, columns);
         fields.extend(self.0.factor_fields());
+        fields.extend(narrow_fields(io));
         let spec = KernelSpec {
             template: "norm/backward_wide",
             block: WIDE_BLOCK as u32,
@@ -196,9 +230,9 @@ impl NormBackward {
             fields,
         };
         let mut arguments =
-            ["d_x", "d_y", "x", "weight", "mean", "rstd"].map(|slot| pointer(io, slot)).to_vec();
+            ["d_x", "narrow", "d_y", "x", "weight", "mean", "rstd"].map(|slot| pointer(io, slot)).to_vec();
         arguments.push(count(io.rows("x")));
-        arguments.extend(["d_x", "d_y", "x"].map(|slot| elements(io.row_stride(slot))));
+        arguments.extend(["d_x", "narrow", "d_y", "x"].map(|slot| elements(io.row_stride(slot))));
         arguments.push(accumulate(io, "d_x"));
         let d_x = kernel(spec, [units, 1, 1], arguments);
 
@@ -236,8 +270,8 @@ mod tests {
     #[test]
     fn threads_cover_every_row_and_few_stay_idle() {
         for columns in (8..=FORWARD_COLUMNS).step_by(8) {
-            let backward = |bias| backward_threads(columns.min(BACKWARD_COLUMNS), bias);
-            for threads in [forward_threads(columns), backward(false), backward(true)] {
+            let backward = |sums, bytes| backward_threads(columns.min(BACKWARD_COLUMNS), sums, bytes);
+            for threads in [forward_threads(columns), backward(1, 6), backward(1, 10), backward(2, 12)] {
                 assert_eq!(threads.block % WARP, 0, "{columns}");
                 let within_warp = threads.row.is_power_of_two() && threads.row <= WARP;
                 assert!(threads.row == threads.block || within_warp, "{columns}: {threads:?}");
