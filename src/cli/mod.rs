@@ -3,6 +3,7 @@
 //! One file per command. Exit codes: 0 done, 1 failed (one line on standard error says why and what to do), 2 wrong
 //! usage, 130 and 143 stopped by SIGINT and SIGTERM after saving.
 
+mod bench;
 mod check;
 mod cuda;
 mod device;
@@ -55,6 +56,8 @@ enum Command {
     Train(Box<train::Arguments>),
     /// Continue a prompt with a trained model
     Generate(generate::Arguments),
+    /// Time training steps, and compare with an earlier time
+    Bench(bench::Arguments),
     /// Show the training step as a table: ops, FLOPs, bytes, roofline time, memory
     Plan(plan::Arguments),
     /// Write the CUDA of a model for a GPU, or compile it and report registers and spills
@@ -133,6 +136,7 @@ fn run(declared: Option<Declared>) -> ExitCode {
     let outcome = match cli.command {
         Command::Train(arguments) => train::run(&arguments, declared, &environment),
         Command::Generate(arguments) => generate::run(&arguments, declared, &environment),
+        Command::Bench(arguments) => bench::run(&arguments, declared, &environment),
         Command::Plan(arguments) => plan::run(&arguments, declared, &environment),
         Command::Cuda(arguments) => cuda::run(&arguments, declared, &environment),
         Command::Check(arguments) => check::run(&arguments, declared, &environment),

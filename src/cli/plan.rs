@@ -36,10 +36,11 @@ Examples:
   kernwright plan --preset seed-102m
   kernwright plan --preset llama-1b --gpu rtx-4090 --batch 1 --length 4096
   kernwright plan --preset gpt2-124m --all --wide | less -S
+  kernwright plan --preset seed-102m --set model.layers=2 --set model.residual=bf16
   kernwright plan --preset tiny --json | jq .totals")]
 pub(super) struct Arguments {
     #[command(flatten)]
-    shape: super::shape::ShapeArguments,
+    shape: super::shape::changed::ChangedShape,
     /// Sequences per step
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
@@ -195,7 +196,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
 }
 
 /// How the plan computes attention, whatever was asked for.
-fn path(plan: &Plan) -> &'static str {
+pub(super) fn path(plan: &Plan) -> &'static str {
     let is_split =
         |step: &Step| matches!(&step.op, Op::Attention(Attention { form: Form::Split { .. }, .. }));
     if plan.steps.iter().any(is_split) { "split" } else { "fused" }
@@ -205,11 +206,11 @@ fn default_target(targets: &[Arch]) -> &Arch {
     targets.first().or_else(|| arch::find(ARCH)).unwrap_or(&arch::ALL[0])
 }
 
-fn precisions() -> PossibleValuesParser {
+pub(super) fn precisions() -> PossibleValuesParser {
     PossibleValuesParser::new(dtype::ALL.iter().filter(|row| row.is_precision).map(|row| row.name))
 }
 
-fn switches() -> PossibleValuesParser {
+pub(super) fn switches() -> PossibleValuesParser {
     use clap::builder::PossibleValue;
     PossibleValuesParser::new(SWITCHES.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)))
 }

@@ -1,0 +1,41 @@
+//! `bench`: what a training step and its parts take on this machine.
+//!
+//! One file per subcommand; `setting` holds the flags that decide what a step is, `training` runs it, `figures` are what
+//! comes out.
+
+mod baseline;
+mod device;
+mod figures;
+mod neighbours;
+mod record;
+mod setting;
+mod step;
+mod sweep;
+mod training;
+
+use super::{Declared, Outcome};
+use crate::environment::Environment;
+use clap::{Args, Subcommand};
+
+/// Flags of `bench`.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Command {
+    /// Whole training steps: tokens/s, share of the peak, memory
+    Step(Box<step::Arguments>),
+    /// The same over several shapes and batches, one process each
+    Sweep(Box<sweep::Arguments>),
+}
+
+/// Runs it.
+pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
+    match &arguments.command {
+        Command::Step(arguments) => step::run(arguments, declared, environment),
+        Command::Sweep(arguments) => sweep::run(arguments, declared, environment),
+    }
+}
