@@ -184,6 +184,34 @@ const fn professional(
     clocked(name, arch, chip, 4.0, memory, source)
 }
 
+/// Words of a device's name that tell nothing of its speeds.
+const IDLE: &[&str] = &[
+    "nvidia", "geforce", "gpu", "generation", "sxm", "sxm4", "sxm5", "hbm3", "hbm3e", "blackwell", "workstation", "edition",
+];
+
+/// The card that a driver calls by this name, if it is in the table: the one that has most words of it, where nothing is
+/// left over that could make it another (`Laptop`, `Max-Q`). The first form of a card is the one named without it:
+/// `NVIDIA H200` is an H200 SXM.
+#[must_use]
+pub fn of_device(name: &str, arch: &crate::arch::Arch) -> Option<&'static Card> {
+    let words = |name: &str| -> Vec<String> {
+        let name = name.to_lowercase();
+        name.split(|sign: char| !sign.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let said = words(name);
+    let is_memory = |word: &str| word.strip_suffix("gb").is_some_and(|n| n.parse::<u32>().is_ok());
+    let of_arch = ALL.iter().filter(|card| Some(card.arch) == arch.like.as_deref().or(Some(&arch.name)));
+    let fitting = of_arch.filter_map(|card| {
+        let own = words(&card.name);
+        let has_all = own.iter().all(|word| said.contains(word) || word == "sxm");
+        let is_idle = |word: &String| own.contains(word) || IDLE.contains(&word.as_str()) || is_memory(word);
+        let n_common = own.iter().filter(|word| said.contains(word)).count();
+        (has_all && said.iter().all(is_idle)).then_some((n_common, card))
+    });
+    // Of equals the first: the table has a card's usual form first.
+    fitting.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, card)| card)
+}
+
 impl Card {
     /// What flags call it: `rtx-4090`.
     #[must_use]
@@ -205,6 +233,30 @@ mod tests {
             assert!(card.tensor_flops > card.fp32_flops && card.fp32_flops > card.bandwidth, "{}", card.name);
             let same = ALL.iter().filter(|other| other.slug() == card.slug());
             assert_eq!(same.count(), 1, "{}", card.name);
+        }
+    }
+
+    #[test]
+    fn a_driver_s_name_for_a_card_finds_it_and_no_other() {
+        for (name, arch, card) in [
+            ("NVIDIA H200", "sm_90a", Some("H200 SXM")),
+            ("NVIDIA H200 NVL", "sm_90a", Some("H200 NVL")),
+            ("NVIDIA H100 80GB HBM3", "sm_90a", Some("H100 SXM")),
+            ("NVIDIA H100 PCIe", "sm_90a", Some("H100 PCIe")),
+            ("NVIDIA A100-SXM4-80GB", "sm_80", Some("A100 SXM 80GB")),
+            ("NVIDIA A100-SXM4-40GB", "sm_80", Some("A100 SXM 40GB")),
+            ("NVIDIA A100 80GB PCIe", "sm_80", Some("A100 PCIe 80GB")),
+            ("NVIDIA GeForce RTX 3060", "sm_86", Some("RTX 3060")),
+            ("NVIDIA GeForce RTX 3060 Ti", "sm_86", Some("RTX 3060 Ti")),
+            ("NVIDIA GeForce RTX 4080 SUPER", "sm_89", Some("RTX 4080 Super")),
+            ("NVIDIA RTX 6000 Ada Generation", "sm_89", Some("RTX 6000 Ada")),
+            ("NVIDIA GeForce RTX 4090 Laptop GPU", "sm_89", None),
+            ("NVIDIA GeForce RTX 4090 D", "sm_89", None),
+            ("NVIDIA GeForce RTX 4090", "sm_80", None),
+            ("NVIDIA H300", "sm_90a", None),
+        ] {
+            let arch = arch::find(arch).expect("it is a row");
+            assert_eq!(of_device(name, arch).map(|card| &*card.name), card, "{name}");
         }
     }
 

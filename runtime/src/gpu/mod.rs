@@ -11,6 +11,7 @@ mod opening;
 pub mod products;
 mod ring;
 mod staging;
+mod timing;
 
 pub use opening::{GpuFacts, OpenError, find, gpus};
 
@@ -20,6 +21,7 @@ use crate::driver::{
 };
 use calls::{Context, DeviceMemory, Event as Mark, Fault, Function, Graph, Stream, Timing};
 use kernwright_compile::Libraries;
+use kernwright_plan::measure::Usage;
 use products::Products;
 use staging::Staging;
 use std::cell::RefCell;
@@ -94,6 +96,8 @@ pub struct Gpu {
     staging: RefCell<Staging>,
     stream: Stream,
     context: Context,
+    /// Bytes of its memory that were free when it was opened.
+    free: Option<u64>,
 }
 
 impl std::fmt::Debug for Gpu {
@@ -114,6 +118,7 @@ impl Gpu {
         cubins: Cubins,
     ) -> Result<Self, OpenError> {
         let context = opening::context(libraries, &facts)?;
+        let free = context.memory().ok().map(|(free, _)| free);
         let products = Products::open(libraries, &facts.name, facts.capability, settings.products)?;
         Ok(Self {
             facts,
@@ -128,6 +133,7 @@ impl Gpu {
             staging: RefCell::new(Staging::new()?),
             stream: Stream::new()?,
             context,
+            free,
         })
     }
 
@@ -389,6 +395,19 @@ impl Driver for Gpu {
         let seconds = to.synchronize().and_then(|()| from.seconds_until(&to));
         self.spare_marks.extend([from, to]);
         seconds.map_err(|fault| self.late(fault))
+    }
+
+    fn time(&mut self, commands: &[Command]) -> Result<Vec<f64>, ReplayError> {
+        let whole = |error| ReplayError { command: None, error };
+        self.ready().and_then(|()| self.prepare(commands)).map_err(whole)?;
+        timing::seconds(self, commands).map_err(whole)
+    }
+
+    fn usage(&self) -> Usage {
+        let now = self.context.bind().and_then(|()| self.context.memory()).ok();
+        let taken = self.free.zip(now).map(|(before, (now, _))| before.saturating_sub(now));
+        let (allocations, allocated) = (Some(self.n_allocations()), Some(self.bytes_in_use() as u64));
+        Usage { allocations, allocated, taken }
     }
 
     fn synchronize(&mut self) -> Result<(), DriverError> {

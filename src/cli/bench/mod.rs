@@ -4,7 +4,6 @@
 //! comes out.
 
 mod baseline;
-mod device;
 mod figures;
 mod neighbours;
 mod record;

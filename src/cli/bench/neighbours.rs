@@ -44,8 +44,17 @@ fn read(text: &str) -> Vec<Neighbour> {
 }
 
 /// Who else was there, from what was seen before this process had a context and after. One that came meanwhile is
-/// this one, if it has its number, or if its number is the host's and no other came.
-pub(super) fn others(before: Vec<Neighbour>, after: Vec<Neighbour>, own: u32) -> Vec<Neighbour> {
+/// this one, if it has its number, or if its number is the host's and no other came. Only those of `gpu` count.
+pub(super) fn others(
+    before: Vec<Neighbour>,
+    after: Vec<Neighbour>,
+    own: u32,
+    gpu: Option<&str>,
+) -> Vec<Neighbour> {
+    let here = |all: Vec<Neighbour>| -> Vec<Neighbour> {
+        all.into_iter().filter(|one| gpu.is_none_or(|gpu| gpu == one.gpu)).collect()
+    };
+    let (before, after) = (here(before), here(after));
     let is_known = |one: &Neighbour| before.iter().any(|other| (other.process, &other.gpu) == (one.process, &one.gpu));
     let mut new: Vec<Neighbour> = after.into_iter().filter(|one| !is_known(one)).collect();
     match new.iter().any(|one| one.process == own) {
@@ -74,10 +83,10 @@ mod tests {
     fn this_process_is_not_its_own_neighbour() {
         let listed = read(LISTED);
         let (first, second) = (vec![listed[0].clone()], vec![listed[1].clone()]);
-        assert_eq!(others(vec![], listed.clone(), 7), first, "by its number");
-        assert_eq!(others(first.clone(), listed.clone(), 1), first, "the only new one");
-        assert_eq!(others(vec![], listed.clone(), 1), listed, "either may be it");
-        assert_eq!(others(listed.clone(), second.clone(), 1), listed, "one that ended was there");
-        assert_eq!(others(vec![], vec![], 1), []);
+        assert_eq!(others(vec![], listed.clone(), 7, None), first, "by its number");
+        assert_eq!(others(first.clone(), listed.clone(), 1, Some("GPU-1")), first, "the only new one");
+        assert_eq!(others(vec![], listed.clone(), 1, None), listed, "either may be it");
+        assert_eq!(others(listed.clone(), second.clone(), 1, None), listed, "one that ended was there");
+        assert_eq!(others(listed.clone(), listed.clone(), 1, Some("GPU-2")), []);
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! In: flags. Out: a Shape, options of its plan and an executor; or what is wrong with them.
 
+use super::super::device::{self, Asked, Device, DeviceArguments};
 use super::super::plan::{Path, precisions, switches};
 use super::super::shape::Named;
 use super::super::shape::changed::ChangedShape;
 use super::super::{Declared, units};
-use super::device::{self, Device, DeviceArguments};
 use crate::environment::Environment;
 use clap::Args;
 use kernwright_plan::dtype::Dtype;
@@ -64,7 +64,7 @@ impl Setting {
             let found = format!("`{batch}` times `{length}`");
             return Err(format!("`--batch` times `--length` must be below 2^31, found {found}").into());
         }
-        let device = device::open(&self.device, &named.shape, environment)?;
+        let device = device::executor(&self.device, &named.shape, declared, environment)?;
         let options = self.options(&device.options);
         if let Some(budget) = self.memory_budget.map(|mebibytes| mebibytes << 20) {
             let needed = train_step(&named.shape, &options, batch, length).arena_bytes as u64;
@@ -124,7 +124,16 @@ impl Setting {
         if self.nondeterministic {
             flags.push("--nondeterministic".into());
         }
-        flags.extend(self.device.flags());
+        if let Some(device) = match self.device.device {
+            Asked::Auto => None,
+            Asked::Cpu => Some("cpu".to_owned()),
+            Asked::Cuda(index) => Some(format!("cuda:{index}")),
+        } {
+            flags.extend(["--device".into(), device.into()]);
+        }
+        if let Some(threads) = self.device.threads {
+            flags.extend(["--threads".into(), threads.to_string().into()]);
+        }
         flags
     }
 }

@@ -133,17 +133,16 @@ fn measure(
     let seconds = spans.into_iter().map(|span| training.seconds(span));
     let milliseconds: Vec<f64> = seconds.map(|seconds| seconds.map(|seconds| 1e3 * seconds)).collect::<Result<_, _>>()?;
     let loss_after = training.loss()?;
-    let after = neighbours::all().filter(|_| device.is_shared);
+    let after = neighbours::all().filter(|_| device.gpu.is_some());
 
     let milliseconds = Spread::of(&milliseconds);
     let (tokens, plan) = (batch * length, training.plan());
     let work = flops(shape, batch, length);
     let precision = options.precision.unwrap_or(shape.precision);
     let is_narrow = precision.bytes() < 4;
-    let peak = device.gpu.map(|gpu| Peak {
-        name: gpu.card.name.to_string(),
-        flops: if is_narrow { gpu.card.tensor_flops } else { gpu.card.fp32_flops },
-    });
+    let card = device.gpu.as_ref().and_then(|gpu| gpu.card);
+    let peak = card.filter(|_| is_narrow).map(|card| Peak { name: card.name.to_string(), flops: card.tensor_flops });
+    let uuid = device.gpu.and_then(|gpu| gpu.uuid);
     let second = milliseconds.median / 1e3;
     Ok(Figures {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -158,7 +157,7 @@ fn measure(
         attention: super::super::plan::path(plan).to_owned(),
         deterministic: options.deterministic,
         without: options.without.clone(),
-        device: device.name,
+        device: device.description,
         mfu: peak.as_ref().map(|peak| work / second / peak.flops),
         peak,
         steps: arguments.steps as usize,
@@ -170,6 +169,6 @@ fn measure(
         memory: Memory { planned: plan.arena_bytes as u64, allocated: usage.allocated, taken: usage.taken },
         loss: [loss_before, loss_after],
         allocations_after_first_step: usage.allocations.zip(allocations).map(|(now, then)| now - then),
-        neighbours: before.zip(after).map(|(before, after)| neighbours::others(before, after, std::process::id())),
+        neighbours: before.zip(after).map(|(before, after)| neighbours::others(before, after, std::process::id(), uuid.as_deref())),
     })
 }
