@@ -117,7 +117,8 @@ fn cpu(asked: &DeviceArguments) -> Result<Device, Box<dyn Error>> {
     Ok(Device { executor, options: PlanOptions::host(), description: "CPU".to_owned(), gpu: None })
 }
 
-fn of_gpu(executor: Cuda<Gpu>) -> Device {
+/// A GPU as what runs a model.
+pub(super) fn of_gpu(executor: Cuda<Gpu>) -> Device {
     let facts = executor.driver().facts();
     let GpuFacts { index, name, driver, .. } = facts;
     let description = format!("GPU {index}, {name} ({}, CUDA {driver} driver)", executor.arch().name);

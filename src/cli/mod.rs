@@ -15,6 +15,7 @@ mod libraries;
 mod new;
 mod obstacle;
 mod plan;
+mod profile;
 mod progress;
 mod shape;
 mod shell;
@@ -60,6 +61,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Show the training step as a table: ops, FLOPs, bytes, roofline time, memory
     Plan(plan::Arguments),
+    /// Show where the time of a training step goes, kernel by kernel
+    Profile(Box<profile::Arguments>),
     /// Write the CUDA of a model for a GPU, or compile it and report registers and spills
     Cuda(cuda::Arguments),
     /// Run every kernel of a model on the CPU, thread by thread, and hold it to its op's definition
@@ -138,6 +141,7 @@ fn run(declared: Option<Declared>) -> ExitCode {
         Command::Generate(arguments) => generate::run(&arguments, declared, &environment),
         Command::Bench(arguments) => bench::run(&arguments, declared, &environment),
         Command::Plan(arguments) => plan::run(&arguments, declared, &environment),
+        Command::Profile(arguments) => profile::run(&arguments, declared, &environment),
         Command::Cuda(arguments) => cuda::run(&arguments, declared, &environment),
         Command::Check(arguments) => check::run(&arguments, declared, &environment),
         Command::Shape(arguments) => shape::show::run(&arguments, declared, &environment),

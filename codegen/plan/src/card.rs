@@ -186,7 +186,18 @@ const fn professional(
 
 /// Words of a device's name that tell nothing of its speeds.
 const IDLE: &[&str] = &[
-    "nvidia", "geforce", "gpu", "generation", "sxm", "sxm4", "sxm5", "hbm3", "hbm3e", "blackwell", "workstation", "edition",
+    "nvidia",
+    "geforce",
+    "gpu",
+    "generation",
+    "sxm",
+    "sxm4",
+    "sxm5",
+    "hbm3",
+    "hbm3e",
+    "blackwell",
+    "workstation",
+    "edition",
 ];
 
 /// The card that a driver calls by this name, if it is in the table: the one that has most words of it, where nothing is
@@ -196,7 +207,10 @@ const IDLE: &[&str] = &[
 pub fn of_device(name: &str, arch: &crate::arch::Arch) -> Option<&'static Card> {
     let words = |name: &str| -> Vec<String> {
         let name = name.to_lowercase();
-        name.split(|sign: char| !sign.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        name.split(|sign: char| !sign.is_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect()
     };
     let said = words(name);
     let is_memory = |word: &str| word.strip_suffix("gb").is_some_and(|n| n.parse::<u32>().is_ok());

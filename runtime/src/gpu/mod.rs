@@ -5,7 +5,9 @@
 //! `staging`, products are `products`. The program is built and starts without CUDA: nothing here is called before
 //! `opening` found it. Must not know plans, where texts come from, or where cubins are kept.
 
+mod activity;
 mod arguments;
+mod assignment;
 mod calls;
 mod opening;
 pub mod products;
@@ -19,6 +21,7 @@ use crate::driver::{
     Address, Allocation, Command, Driver, DriverError, Event, Fetch, Kernel, Layout, Recording, ReplayError,
     Text,
 };
+use activity::Activity;
 use calls::{Context, DeviceMemory, Event as Mark, Fault, Function, Graph, Stream, Timing};
 use kernwright_compile::Libraries;
 use kernwright_plan::measure::Usage;
@@ -98,6 +101,9 @@ pub struct Gpu {
     context: Context,
     /// Bytes of its memory that were free when it was opened.
     free: Option<u64>,
+    /// Opened when something is first to be timed.
+    activity: Option<Activity>,
+    libraries: Libraries,
 }
 
 impl std::fmt::Debug for Gpu {
@@ -134,6 +140,8 @@ impl Gpu {
             stream: Stream::new()?,
             context,
             free,
+            activity: None,
+            libraries: libraries.clone(),
         })
     }
 
@@ -397,10 +405,13 @@ impl Driver for Gpu {
         seconds.map_err(|fault| self.late(fault))
     }
 
-    fn time(&mut self, commands: &[Command]) -> Result<Vec<f64>, ReplayError> {
+    fn time(&mut self, commands: &[Command]) -> Result<(&'static str, Vec<f64>), ReplayError> {
         let whole = |error| ReplayError { command: None, error };
         self.ready().and_then(|()| self.prepare(commands)).map_err(whole)?;
-        timing::seconds(self, commands).map_err(whole)
+        if self.activity.is_none() {
+            self.activity = Activity::open(&self.libraries).ok();
+        }
+        timing::time(self, commands).map_err(whole)
     }
 
     fn usage(&self) -> Usage {

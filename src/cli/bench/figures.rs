@@ -4,9 +4,9 @@ use super::super::table::{Row, Side, Table};
 use super::super::units;
 use super::neighbours::Neighbour;
 use kernwright_plan::Options;
+use kernwright_plan::forward_step;
 use kernwright_plan::passes::forward::Head;
 use kernwright_plan::shape::Shape;
-use kernwright_plan::forward_step;
 use serde::{Deserialize, Serialize};
 
 /// Everything.
@@ -56,8 +56,8 @@ pub(super) struct Peak {
 
 /// Of the times of steps.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Spread {
-    pub(super) median: f64,
+pub(in super::super) struct Spread {
+    pub(in super::super) median: f64,
     pub(super) least: f64,
     pub(super) greatest: f64,
 }
@@ -74,7 +74,7 @@ pub(super) struct Memory {
 
 impl Spread {
     /// Of at least one number.
-    pub(super) fn of(values: &[f64]) -> Self {
+    pub(in super::super) fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (middle, n) = (sorted.len() / 2, sorted.len());

@@ -3,7 +3,10 @@
 //! One file per subcommand; `setting` holds the flags that decide what a step is, `training` runs it, `figures` are what
 //! comes out.
 
+mod ablation;
+mod attention;
 mod baseline;
+mod case;
 mod figures;
 mod neighbours;
 mod record;
@@ -11,6 +14,10 @@ mod setting;
 mod step;
 mod sweep;
 mod training;
+
+pub(super) use figures::Spread;
+pub(super) use setting::{Prepared, Setting};
+pub(super) use training::{Data, Training};
 
 use super::{Declared, Outcome};
 use crate::environment::Environment;
@@ -29,6 +36,8 @@ enum Command {
     Step(Box<step::Arguments>),
     /// The same over several shapes and batches, one process each
     Sweep(Box<sweep::Arguments>),
+    /// The kernels of attention alone, over a table of shapes or one of your own
+    Attention(Box<attention::Arguments>),
 }
 
 /// Runs it.
@@ -36,5 +45,6 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     match &arguments.command {
         Command::Step(arguments) => step::run(arguments, declared, environment),
         Command::Sweep(arguments) => sweep::run(arguments, declared, environment),
+        Command::Attention(arguments) => attention::run(arguments, declared, environment),
     }
 }

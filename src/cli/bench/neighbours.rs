@@ -27,7 +27,8 @@ impl fmt::Display for Neighbour {
 pub(super) fn all() -> Option<Vec<Neighbour>> {
     let query = "--query-compute-apps=gpu_uuid,pid,used_memory,process_name";
     let mut command = Command::new("nvidia-smi");
-    let output = command.args([query, "--format=csv,noheader"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let output =
+        command.args([query, "--format=csv,noheader"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
     let output = output.ok().filter(|output| output.status.success())?;
     Some(read(&String::from_utf8_lossy(&output.stdout)))
 }
@@ -55,7 +56,8 @@ pub(super) fn others(
         all.into_iter().filter(|one| gpu.is_none_or(|gpu| gpu == one.gpu)).collect()
     };
     let (before, after) = (here(before), here(after));
-    let is_known = |one: &Neighbour| before.iter().any(|other| (other.process, &other.gpu) == (one.process, &one.gpu));
+    let is_known =
+        |one: &Neighbour| before.iter().any(|other| (other.process, &other.gpu) == (one.process, &one.gpu));
     let mut new: Vec<Neighbour> = after.into_iter().filter(|one| !is_known(one)).collect();
     match new.iter().any(|one| one.process == own) {
         true => new.retain(|one| one.process != own),
@@ -69,7 +71,8 @@ pub(super) fn others(
 mod tests {
     use super::*;
 
-    const LISTED: &str = "GPU-1, 41, 512 MiB, python, with a comma\nGPU-1, 7, [N/A], /opt/a\n[Not Supported]\n";
+    const LISTED: &str =
+        "GPU-1, 41, 512 MiB, python, with a comma\nGPU-1, 7, [N/A], /opt/a\n[Not Supported]\n";
 
     #[test]
     fn lines_are_processes_and_others_are_skipped() {

@@ -50,8 +50,12 @@ impl Record {
             out.copy_from_slice(&weights::read(&*training.executor, training.plan, kind, parameter)?);
             Ok(())
         })?;
-        let bytes: Vec<u8> =
-            training.batches().iter().flat_map(|batch| &batch.text).flat_map(|token| token.to_le_bytes()).collect();
+        let bytes: Vec<u8> = training
+            .batches()
+            .iter()
+            .flat_map(|batch| &batch.text)
+            .flat_map(|token| token.to_le_bytes())
+            .collect();
         write(&folder.join("batches.i32"), &bytes)?;
         Ok(Self { folder: folder.to_owned(), losses: Vec::new() })
     }

@@ -3,9 +3,9 @@
 use super::super::shape::changed::ChangedShape;
 use super::super::{Declared, Outcome};
 use super::figures::{Figures, Memory, Peak, Spread, flops};
+use super::record::Record;
 use super::setting::{Prepared, Setting};
 use super::training::{Data, Training};
-use super::record::Record;
 use super::{baseline, neighbours};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
@@ -78,13 +78,16 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     }
     let [first, last] = figures.loss;
     if !(first.is_finite() && last.is_finite()) {
-        return Err(format!("the loss must be a number, found `{first}` at first and `{last}` in the end").into());
+        return Err(
+            format!("the loss must be a number, found `{first}` at first and `{last}` in the end").into()
+        );
     }
     if last >= first {
         note(&format!("note: the loss did not fall: `{first}` at first and `{last}` in the end"));
     }
     let Some(path) = &arguments.baseline else { return Ok(ExitCode::SUCCESS) };
-    let (verdict, passed) = baseline::compare(&baseline::read(path, &figures)?, &figures, arguments.fail_below);
+    let (verdict, passed) =
+        baseline::compare(&baseline::read(path, &figures)?, &figures, arguments.fail_below);
     match (passed, arguments.json) {
         (false, _) => return Err(verdict.into()),
         (true, true) => note(&verdict),
@@ -131,7 +134,8 @@ fn measure(
     }
     let usage = training.executor.usage();
     let seconds = spans.into_iter().map(|span| training.seconds(span));
-    let milliseconds: Vec<f64> = seconds.map(|seconds| seconds.map(|seconds| 1e3 * seconds)).collect::<Result<_, _>>()?;
+    let milliseconds: Vec<f64> =
+        seconds.map(|seconds| seconds.map(|seconds| 1e3 * seconds)).collect::<Result<_, _>>()?;
     let loss_after = training.loss()?;
     let after = neighbours::all().filter(|_| device.gpu.is_some());
 
@@ -141,7 +145,8 @@ fn measure(
     let precision = options.precision.unwrap_or(shape.precision);
     let is_narrow = precision.bytes() < 4;
     let card = device.gpu.as_ref().and_then(|gpu| gpu.card);
-    let peak = card.filter(|_| is_narrow).map(|card| Peak { name: card.name.to_string(), flops: card.tensor_flops });
+    let peak =
+        card.filter(|_| is_narrow).map(|card| Peak { name: card.name.to_string(), flops: card.tensor_flops });
     let uuid = device.gpu.and_then(|gpu| gpu.uuid);
     let second = milliseconds.median / 1e3;
     Ok(Figures {
@@ -169,6 +174,8 @@ fn measure(
         memory: Memory { planned: plan.arena_bytes as u64, allocated: usage.allocated, taken: usage.taken },
         loss: [loss_before, loss_after],
         allocations_after_first_step: usage.allocations.zip(allocations).map(|(now, then)| now - then),
-        neighbours: before.zip(after).map(|(before, after)| neighbours::others(before, after, std::process::id(), uuid.as_deref())),
+        neighbours: before
+            .zip(after)
+            .map(|(before, after)| neighbours::others(before, after, std::process::id(), uuid.as_deref())),
     })
 }

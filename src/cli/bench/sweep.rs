@@ -76,7 +76,11 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     let mut rows: Vec<Outcomes> = Vec::new();
     'all: for (name, shape) in &shapes {
         for batch in &arguments.batch {
-            note(&format!("{name}, batch {batch} ({} of {})", rows.len() + 1, shapes.len() * arguments.batch.len()));
+            note(&format!(
+                "{name}, batch {batch} ({} of {})",
+                rows.len() + 1,
+                shapes.len() * arguments.batch.len()
+            ));
             let result = row(&program, &arguments.flags(shape, *batch));
             if stop.load(Ordering::Relaxed) != 0 {
                 break 'all;
@@ -133,7 +137,8 @@ impl Arguments {
 fn row(program: &std::path::Path, flags: &[OsString]) -> Result<Box<Figures>, Box<dyn Error>> {
     let mut command = Command::new(program);
     command.args(["bench", "step", "--json"]).args(flags).stdin(Stdio::null()).stderr(Stdio::piped());
-    let output = command.output().map_err(|error| format!("cannot start `{}`: {error}", program.display()))?;
+    let output =
+        command.output().map_err(|error| format!("cannot start `{}`: {error}", program.display()))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));

@@ -65,7 +65,7 @@ enum Moment {
 
 /// From before a step to behind it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+pub(in super::super) struct Span {
     from: Moment,
     to: Moment,
 }
@@ -138,7 +138,7 @@ impl Training {
     }
 
     /// Asks for one step, without waiting for it where the device works on its own.
-    pub(super) fn step(&mut self) -> Result<Span, ExecutorError> {
+    pub(in super::super) fn step(&mut self) -> Result<Span, ExecutorError> {
         self.begin()?;
         let from = self.moment()?;
         for part in self.parts() {
@@ -155,7 +155,7 @@ impl Training {
     }
 
     /// How long a step took, once it is done.
-    pub(super) fn seconds(&mut self, span: Span) -> Result<f64, ExecutorError> {
+    pub(in super::super) fn seconds(&mut self, span: Span) -> Result<f64, ExecutorError> {
         match (span.from, span.to) {
             (Moment::Device(from), Moment::Device(to)) => self.executor.seconds(from, to),
             (Moment::Host(from), Moment::Host(to)) => Ok((to - from).as_secs_f64()),

@@ -25,7 +25,8 @@ impl ChangedShape {
             return Ok(Named { name, shape });
         }
         let shape = shape.with(&read_text(&self.set.join("\n"))).map_err(|problems| {
-            let lines: Vec<_> = problems.into_iter().map(|problem| format!("--set: {}", problem.message)).collect();
+            let lines: Vec<_> =
+                problems.into_iter().map(|problem| format!("--set: {}", problem.message)).collect();
             lines.join("\n")
         })?;
         Ok(Named { name: format!("{name} with {}", self.set.join(", ")), shape })
@@ -50,7 +51,9 @@ impl ChangedShape {
 /// One line that has a path; what it means the Shape decides.
 pub(in super::super) fn assignment(text: &str) -> Result<String, String> {
     match text.split_once('=') {
-        _ if text.trim().is_empty() || text.contains(['\n', '\r']) => Err("a field must be on one line".to_owned()),
+        _ if text.trim().is_empty() || text.contains(['\n', '\r']) => {
+            Err("a field must be on one line".to_owned())
+        }
         Some((path, value)) if path.trim().is_empty() || value.trim().is_empty() => {
             Err(format!("a change must be `FIELD=VALUE`, found `{text}`"))
         }

@@ -64,7 +64,8 @@ mod tests {
             let n_lines = before.text().lines().filter(|line| !after.text().contains(*line)).count();
             assert_eq!(n_lines, 1, "{change} changes one line: {}", after.text());
         }
-        let without = changed("tiny", "attention.rope = false\nmodel.positions = learned").expect("it is one");
+        let without =
+            changed("tiny", "attention.rope = false\nmodel.positions = learned").expect("it is one");
         assert!(!without.text().contains("rope"), "{}", without.text());
     }
 

@@ -94,9 +94,7 @@ impl Event {
     pub(in crate::gpu) fn record_in_capture(&self, stream: &Stream) -> Result<(), Fault> {
         let flags = sys::CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
         // SAFETY: both are held, and a `Gpu` drops its graphs before its events.
-        checked("cuEventRecordWithFlags", unsafe {
-            sys::cuEventRecordWithFlags(self.0, stream.raw(), flags)
-        })
+        checked("cuEventRecordWithFlags", unsafe { sys::cuEventRecordWithFlags(self.0, stream.raw(), flags) })
     }
 
     /// Waits until it is reached.
