@@ -72,6 +72,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("runtime/src/gpu/products/descriptors.rs", "calls into cuBLASLt"),
     ("runtime/src/gpu/products/device.rs", "calls into the driver"),
     ("runtime/src/gpu/products/functions.rs", "signatures of cuBLASLt and the driver"),
+    ("runtime/src/gpu/activity.rs", "calls into CUPTI"),
     ("runtime/src/emulator/binding.rs", "calls into the emulator's library and its modules"),
 ];
 

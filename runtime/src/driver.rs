@@ -311,12 +311,12 @@ pub trait Driver {
     /// When the device fails.
     fn seconds(&mut self, from: Event, to: Event) -> Result<f64, DriverError>;
 
-    /// Seconds that each of some commands takes, by the device's clock, run in order. A device whose launches cost more
-    /// than what they launch does better than this.
+    /// Seconds that each of some commands takes, by the device's clock, run in order; and how that is known, in words. A
+    /// device whose launches cost more than what they launch does better than this.
     ///
     /// # Errors
     /// As for `replay`.
-    fn time(&mut self, commands: &[Command]) -> Result<Vec<f64>, ReplayError> {
+    fn time(&mut self, commands: &[Command]) -> Result<(&'static str, Vec<f64>), ReplayError> {
         let of_device = |error| ReplayError { command: None, error };
         let mut marks = Vec::with_capacity(commands.len());
         for (index, command) in commands.iter().enumerate() {
@@ -324,7 +324,8 @@ pub trait Driver {
             self.launch(command).map_err(|error| ReplayError { command: Some(index), error })?;
             marks.push((from, self.mark().map_err(of_device)?));
         }
-        marks.into_iter().map(|(from, to)| self.seconds(from, to).map_err(of_device)).collect()
+        let seconds = marks.into_iter().map(|(from, to)| self.seconds(from, to).map_err(of_device));
+        Ok(("a clock that is read between launches", seconds.collect::<Result<_, _>>()?))
     }
 
     /// What it has taken of the device's memory.

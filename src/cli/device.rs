@@ -13,6 +13,7 @@ use clap::Args;
 use kernwright_compile::{Libraries, Library};
 use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::arch::Arch;
+use kernwright_plan::card::{self, Card};
 use kernwright_plan::executor::Executor;
 use kernwright_plan::shape::Shape;
 use kernwright_runtime::driver::DriverError;
@@ -54,6 +55,19 @@ pub(super) struct Device {
     pub(super) options: PlanOptions,
     /// In a few words: `CPU`, or the GPU's number, name and target.
     pub(super) description: String,
+    /// What is known of it, where it is a GPU.
+    pub(super) gpu: Option<OfGpu>,
+}
+
+/// What is known of a GPU that runs a model.
+#[derive(Clone, Debug)]
+pub(super) struct OfGpu {
+    /// What its kernels are made for.
+    pub(super) arch: Arch,
+    /// Its speeds, where it is in the table.
+    pub(super) card: Option<&'static Card>,
+    /// What tells it from others of its kind.
+    pub(super) uuid: Option<String>,
 }
 
 /// What `--device` was given.
@@ -107,14 +121,17 @@ fn choose(
 
 fn cpu(asked: &DeviceArguments) -> Result<Device, Box<dyn Error>> {
     let executor = Box::new(Cpu::new(asked.threads.map(usize::from))?);
-    Ok(Device { executor, options: PlanOptions::host(), description: "CPU".to_owned() })
+    Ok(Device { executor, options: PlanOptions::host(), description: "CPU".to_owned(), gpu: None })
 }
 
-fn of_gpu(executor: Cuda<Gpu>) -> Device {
+/// A GPU as what runs a model.
+pub(super) fn of_gpu(executor: Cuda<Gpu>) -> Device {
     let facts = executor.driver().facts();
     let GpuFacts { index, name, driver, .. } = facts;
     let description = format!("GPU {index}, {name} ({}, CUDA {driver} driver)", executor.arch().name);
-    Device { executor: Box::new(executor), options: PlanOptions::default(), description }
+    let (arch, uuid) = (executor.arch().clone(), executor.driver().uuid().ok());
+    let gpu = Some(OfGpu { card: card::of_device(name, &arch), arch, uuid });
+    Device { executor: Box::new(executor), options: PlanOptions::default(), description, gpu }
 }
 
 /// The executor over a GPU of its own, for who must know that it is one.

@@ -15,6 +15,7 @@ mod libraries;
 mod new;
 mod obstacle;
 mod plan;
+mod profile;
 mod progress;
 mod shape;
 mod shell;
@@ -56,16 +57,18 @@ enum Command {
     Train(Box<train::Arguments>),
     /// Continue a prompt with a trained model
     Generate(generate::Arguments),
+    /// Measure training steps and their parts, and compare with an earlier time
+    Bench(bench::Arguments),
     /// Show the training step as a table: ops, FLOPs, bytes, roofline time, memory
     Plan(plan::Arguments),
+    /// Show where the time of a training step goes, kernel by kernel
+    Profile(Box<profile::Arguments>),
     /// Write the CUDA of a model for a GPU, or compile it and report registers and spills
     Cuda(cuda::Arguments),
     /// Run every kernel of a model on the CPU, thread by thread, and hold it to its op's definition
     Check(check::Arguments),
     /// Print a model as attributes, as TOML or as text, or list its parameters
     Shape(shape::show::Arguments),
-    /// Measure what a training step and its parts take
-    Bench(bench::Arguments),
     /// Create a crate of your own with a model
     New(new::Arguments),
     /// Say what is there (GPU, driver, NVRTC, cuBLASLt, C++ compiler) and what to install
@@ -136,11 +139,12 @@ fn run(declared: Option<Declared>) -> ExitCode {
     let outcome = match cli.command {
         Command::Train(arguments) => train::run(&arguments, declared, &environment),
         Command::Generate(arguments) => generate::run(&arguments, declared, &environment),
+        Command::Bench(arguments) => bench::run(&arguments, declared, &environment),
         Command::Plan(arguments) => plan::run(&arguments, declared, &environment),
+        Command::Profile(arguments) => profile::run(&arguments, declared, &environment),
         Command::Cuda(arguments) => cuda::run(&arguments, declared, &environment),
         Command::Check(arguments) => check::run(&arguments, declared, &environment),
         Command::Shape(arguments) => shape::show::run(&arguments, declared, &environment),
-        Command::Bench(arguments) => bench::run(&arguments, declared, &environment),
         Command::New(arguments) => new::run(&arguments, declared, &environment),
         Command::Doctor(arguments) => doctor::run(&arguments, declared, &environment),
     };

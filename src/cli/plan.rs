@@ -36,10 +36,11 @@ Examples:
   kernwright plan --preset seed-102m
   kernwright plan --preset llama-1b --gpu rtx-4090 --batch 1 --length 4096
   kernwright plan --preset gpt2-124m --all --wide | less -S
+  kernwright plan --preset seed-102m --set model.layers=2 --set model.residual=bf16
   kernwright plan --preset tiny --json | jq .totals")]
 pub(super) struct Arguments {
     #[command(flatten)]
-    shape: super::shape::ShapeArguments,
+    shape: super::shape::changed::ChangedShape,
     /// Sequences per step
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
@@ -214,7 +215,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
 }
 
 /// How the plan computes attention, whatever was asked for.
-fn path(plan: &Plan) -> &'static str {
+pub(super) fn path(plan: &Plan) -> &'static str {
     let is_split =
         |step: &Step| matches!(&step.op, Op::Attention(Attention { form: Form::Split { .. }, .. }));
     if plan.steps.iter().any(is_split) { "split" } else { "fused" }

@@ -1,5 +1,6 @@
 //! Which Shape a command is about: `--preset`, `--shape`, or the one that the program declares.
 
+pub(super) mod changed;
 mod file;
 pub(super) mod show;
 
@@ -51,7 +52,7 @@ impl ShapeArguments {
     }
 }
 
-fn preset_names() -> clap::builder::PossibleValuesParser {
+pub(super) fn preset_names() -> clap::builder::PossibleValuesParser {
     let values =
         presets::ALL.iter().map(|preset| clap::builder::PossibleValue::new(preset.name).help(preset.about));
     clap::builder::PossibleValuesParser::new(values)

@@ -5,7 +5,7 @@
 //! (`Role::is_shared`); inputs and outputs are each plan's own.
 
 use crate::buffer::{Buffer, BufferId};
-use crate::measure::{Mark, Timed, Usage};
+use crate::measure::{Mark, Timeline, Usage};
 use crate::plan::{Phase, Plan};
 use std::ops::Range;
 
@@ -218,7 +218,7 @@ pub trait Executor {
         plan: PlanId,
         steps: Range<usize>,
         micro: MicroStep,
-    ) -> Result<Option<Vec<Timed>>, ExecutorError> {
+    ) -> Result<Option<Timeline>, ExecutorError> {
         let _ = (plan, steps, micro);
         Ok(None)
     }

@@ -17,6 +17,15 @@ pub struct Usage {
     pub taken: Option<u64>,
 }
 
+/// The launches of some steps in order, and how it is known how long each ran.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    /// In words: `events between commands`.
+    pub by: &'static str,
+    /// In the order of the steps.
+    pub launches: Vec<Timed>,
+}
+
 /// One launch of a step, and how long it ran.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timed {

@@ -30,12 +30,20 @@ pub enum Library {
     CublasLt,
     /// Communication between GPUs.
     Nccl,
+    /// The GPU's own records of what ran when.
+    Cupti,
 }
 
 impl Library {
     /// All of them.
-    pub const ALL: [Library; 5] =
-        [Library::Driver, Library::Nvrtc, Library::NvrtcBuiltins, Library::CublasLt, Library::Nccl];
+    pub const ALL: [Library; 6] = [
+        Library::Driver,
+        Library::Nvrtc,
+        Library::NvrtcBuiltins,
+        Library::CublasLt,
+        Library::Nccl,
+        Library::Cupti,
+    ];
 
     /// The file name without its version.
     pub fn file_name(self) -> &'static str {
@@ -45,6 +53,7 @@ impl Library {
             Library::NvrtcBuiltins => "libnvrtc-builtins.so",
             Library::CublasLt => "libcublasLt.so",
             Library::Nccl => "libnccl.so",
+            Library::Cupti => "libcupti.so",
         }
     }
 
@@ -59,6 +68,7 @@ impl Library {
                 "run `pip install nvidia-cublas`, or set `KERNWRIGHT_CUDA_PATH` to a CUDA toolkit"
             }
             Library::Nccl => "run `pip install nvidia-nccl-cu13`; needed only for several GPUs",
+            Library::Cupti => "run `pip install nvidia-cuda-cupti`; `profile` does without it, less exactly",
         }
     }
 
@@ -70,6 +80,7 @@ impl Library {
             Library::NvrtcBuiltins => &[],
             Library::CublasLt => &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
             Library::Nccl => &["libnccl.so.2", "libnccl.so"],
+            Library::Cupti => &["libcupti.so.13", "libcupti.so.12", "libcupti.so"],
         }
     }
 }

@@ -16,7 +16,7 @@ use kernwright_plan::buffer::BufferId;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, ExecutorError, Fetch, MicroStep, PlanId, Values};
 use kernwright_plan::launch::{Argument, Entry, Launch, Lowered};
-use kernwright_plan::measure::{Mark, Timed, Usage};
+use kernwright_plan::measure::{Mark, Timed, Timeline, Usage};
 use kernwright_plan::passes::memory::lifetimes;
 use kernwright_plan::plan::Plan;
 use kernwright_plan::spec::KernelSpec;
@@ -92,6 +92,17 @@ impl<D: Driver> Cuda<D> {
             fetches: HashMap::new(),
             n_fetches: 0,
         }
+    }
+
+    /// The same, whose texts are changed on their way to the device: for measuring what a part of a kernel costs.
+    #[must_use]
+    pub fn with_texts(mut self, change: impl Fn(String) -> String + 'static) -> Self
+    where
+        D: 'static,
+    {
+        let source = self.source;
+        self.source = Box::new(move |spec| source(spec).map(&change));
+        self
     }
 
     /// The driver, for what only it knows.
@@ -354,9 +365,9 @@ impl<D: Driver> Executor for Cuda<D> {
         plan: PlanId,
         steps: Range<usize>,
         micro: MicroStep,
-    ) -> Result<Option<Vec<Timed>>, ExecutorError> {
+    ) -> Result<Option<Timeline>, ExecutorError> {
         let (commands, origins) = self.commands(&self.plans[plan.0], steps, micro)?;
-        let seconds = self.driver.time(&commands).map_err(|failure| {
+        let (by, seconds) = self.driver.time(&commands).map_err(|failure| {
             match failure.command.and_then(|index| origins.get(index).copied().flatten()) {
                 Some(origin) => of_launch(&self.plans[plan.0], micro, origin, failure.error),
                 None => failed("time the launches of a plan", failure.error),
@@ -366,7 +377,7 @@ impl<D: Driver> Executor for Cuda<D> {
             let (step, launch) = origin?;
             Some(Timed { step, launch, seconds })
         });
-        Ok(Some(timed.collect()))
+        Ok(Some(Timeline { by, launches: timed.collect() }))
     }
 
     fn choices(&self) -> Option<String> {

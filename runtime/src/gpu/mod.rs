@@ -5,13 +5,16 @@
 //! `staging`, products are `products`. The program is built and starts without CUDA: nothing here is called before
 //! `opening` found it. Must not know plans, where texts come from, or where cubins are kept.
 
+mod activity;
 mod arguments;
+mod assignment;
 mod calls;
 mod opening;
 pub mod products;
 mod ring;
 mod rooms;
 mod staging;
+mod timing;
 
 pub use opening::{GpuFacts, OpenError, find, gpus};
 
@@ -19,8 +22,10 @@ use crate::driver::{
     Address, Allocation, Command, Driver, DriverError, Event, Fetch, Kernel, Layout, Recording, ReplayError,
     Text,
 };
+use activity::Activity;
 use calls::{Context, DeviceMemory, Event as Mark, Fault, Function, Graph, Stream, Timing};
 use kernwright_compile::Libraries;
+use kernwright_plan::measure::Usage;
 use products::Products;
 use rooms::{Held, Rooms};
 use staging::Staging;
@@ -70,6 +75,11 @@ pub struct Gpu {
     staging: RefCell<Staging>,
     stream: Stream,
     context: Context,
+    /// Bytes of its memory that were free when it was opened.
+    free: Option<u64>,
+    /// Opened when something is first to be timed.
+    activity: Option<Activity>,
+    libraries: Libraries,
 }
 
 impl std::fmt::Debug for Gpu {
@@ -90,6 +100,7 @@ impl Gpu {
         cubins: Cubins,
     ) -> Result<Self, OpenError> {
         let context = opening::context(libraries, &facts)?;
+        let free = context.memory().ok().map(|(free, _)| free);
         let products = Products::open(libraries, &facts.name, facts.capability, settings.products)?;
         Ok(Self {
             facts,
@@ -104,6 +115,9 @@ impl Gpu {
             staging: RefCell::new(Staging::new()?),
             stream: Stream::new()?,
             context,
+            free,
+            activity: None,
+            libraries: libraries.clone(),
         })
     }
 
@@ -373,6 +387,22 @@ impl Driver for Gpu {
 
     fn adopt(&mut self, choices: &str) -> Result<(), DriverError> {
         self.products.adopt(choices)
+    }
+
+    fn time(&mut self, commands: &[Command]) -> Result<(&'static str, Vec<f64>), ReplayError> {
+        let whole = |error| ReplayError { command: None, error };
+        self.ready().and_then(|()| self.prepare(commands)).map_err(whole)?;
+        if self.activity.is_none() {
+            self.activity = Activity::open(&self.libraries).ok();
+        }
+        timing::time(self, commands).map_err(whole)
+    }
+
+    fn usage(&self) -> Usage {
+        let now = self.context.bind().and_then(|()| self.context.memory()).ok();
+        let taken = self.free.zip(now).map(|(before, (now, _))| before.saturating_sub(now));
+        let (allocations, allocated) = (Some(self.n_allocations()), Some(self.bytes_in_use() as u64));
+        Usage { allocations, allocated, taken }
     }
 
     fn synchronize(&mut self) -> Result<(), DriverError> {

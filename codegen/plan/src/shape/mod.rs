@@ -4,6 +4,7 @@
 //! are not here: one set of kernels serves all of them.
 
 mod attention;
+mod change;
 mod fields;
 mod miniature;
 mod padding;

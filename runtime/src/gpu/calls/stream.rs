@@ -90,6 +90,13 @@ impl Event {
         checked("cuEventRecord", unsafe { sys::cuEventRecord(self.0, stream.raw()) })
     }
 
+    /// The same within a sequence that is being captured: each run of it reaches the event anew.
+    pub(in crate::gpu) fn record_in_capture(&self, stream: &Stream) -> Result<(), Fault> {
+        let flags = sys::CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
+        // SAFETY: both are held, and a `Gpu` drops its graphs before its events.
+        checked("cuEventRecordWithFlags", unsafe { sys::cuEventRecordWithFlags(self.0, stream.raw(), flags) })
+    }
+
     /// Waits until it is reached.
     pub(in crate::gpu) fn synchronize(&self) -> Result<(), Fault> {
         // SAFETY: it is held.

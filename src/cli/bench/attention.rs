@@ -1,0 +1,240 @@
+//! `bench attention`: the kernels of attention alone, forward and both forms of the backward pass.
+//!
+//! In: shapes. Out: milliseconds and TFLOP/s of each, from recordings that are replayed, as in training. Work is counted as
+//! papers do: 4 products' worth of length x length x head_dim forward, half of it under a causal mask, 2.5 times that backward.
+
+use super::super::device::{self, Asked, Device, DeviceArguments};
+use super::super::plan::precisions;
+use super::super::table::{Row, Side, Table};
+use super::super::{Declared, Outcome};
+use super::ablation::Stage;
+use super::case::{Case, TABLE};
+use super::figures::Spread;
+use crate::environment::Environment;
+use crate::terminal::{line, note};
+use clap::Args;
+use kernwright_plan::Options;
+use kernwright_plan::chain;
+use kernwright_plan::dtype::Dtype;
+use kernwright_plan::plan::Phase;
+use kernwright_plan::shape::presets;
+use serde::Serialize;
+use std::error::Error;
+use std::process::ExitCode;
+
+/// Flags of `bench attention`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+`free` is the backward pass that adds the gradient of queries in any order, `ordered` the one that gives the same bits every \
+time. With --ablate a stage of the kernels is left out: the time that is missing is what it costs; results are wrong then.
+
+Examples:
+  kernwright bench attention                                  a table of shapes
+  kernwright bench attention --batch 32 --heads 12 --kv-heads 4 --head-dim 64 --length 1024
+  kernwright bench attention --head-dim 128 --length 4096 --full --ablate softmax")]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// Sequences; any of these flags replaces the table by one shape
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    batch: Option<u32>,
+    /// Query heads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    heads: Option<u32>,
+    /// Heads of keys and values; they must divide the query heads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    kv_heads: Option<u32>,
+    /// Width of a head
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(8..=256))]
+    head_dim: Option<u32>,
+    /// Tokens per sequence
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    length: Option<u32>,
+    /// A query sees only keys nearer than this
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    window: Option<u32>,
+    /// Bound of the scores
+    #[arg(long, value_name = "X")]
+    softcap: Option<f64>,
+    /// Queries see what is behind them, too
+    #[arg(long)]
+    full: bool,
+    /// Element type; by default bf16, and fp32 on the CPU
+    #[arg(long, value_name = "TYPE", value_parser = precisions())]
+    precision: Option<String>,
+    /// Measured replays
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    steps: u32,
+    /// Leave a stage out of the kernels
+    #[arg(long, value_name = "STAGE", value_enum)]
+    ablate: Option<Stage>,
+    /// Print everything as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// A shape, and what was measured.
+#[derive(Debug, Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    case: Case,
+    precision: &'static str,
+    without: Option<&'static str>,
+    forward: Option<Pass>,
+    free: Option<Pass>,
+    ordered: Option<Pass>,
+    /// Why something is missing.
+    error: Option<String>,
+}
+
+/// One pass over it.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Pass {
+    milliseconds: f64,
+    tflops: f64,
+}
+
+/// Runs it.
+pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
+    let cases = arguments.cases()?;
+    let mut rows = Vec::new();
+    let mut device = arguments.open(declared, environment)?;
+    for case in cases {
+        rows.push(measure(arguments, case, &mut device));
+    }
+    if arguments.json {
+        line(&serde_json::to_string_pretty(&rows)?)?;
+    } else {
+        line(&table(&rows, &device.description, arguments.ablate).join("\n"))?;
+    }
+    let failed = rows.iter().any(|row| row.error.is_some());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+impl Arguments {
+    /// The one that flags describe, else the table's.
+    fn cases(&self) -> Result<Vec<Case>, String> {
+        let numbers = [self.batch, self.heads, self.kv_heads, self.head_dim, self.length];
+        let mask = Case {
+            causal: !self.full,
+            window: self.window.map(|n| n as usize),
+            softcap: self.softcap,
+            ..TABLE[0]
+        };
+        if let Some(cap) = self.softcap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
+            return Err(format!("`--softcap` must be a number above 0, found `{cap}`"));
+        }
+        if numbers.iter().all(Option::is_none) {
+            let of_mask = |case: &Case| Case {
+                causal: mask.causal,
+                window: mask.window,
+                softcap: mask.softcap,
+                ..*case
+            };
+            return Ok(TABLE.iter().map(of_mask).collect());
+        }
+        let or = |asked: Option<u32>, default: usize| asked.map_or(default, |n| n as usize);
+        let heads = or(self.heads, mask.heads);
+        let kv_heads = or(self.kv_heads, if self.heads.is_some() { heads } else { mask.kv_heads });
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(format!("`--kv-heads` must divide `--heads` (`{heads}`), found `{kv_heads}`"));
+        }
+        let (batch, length) = (or(self.batch, mask.batch), or(self.length, mask.length));
+        let head_dim = or(self.head_dim, mask.head_dim);
+        Ok(vec![Case { batch, heads, kv_heads, head_dim, length, ..mask }])
+    }
+
+    fn open(&self, declared: Option<Declared>, environment: &Environment) -> Result<Device, Box<dyn Error>> {
+        // Kernels do not depend on a Shape; one that declares targets of its own may bring limits.
+        let text = declared.map(|declared| format!("{}{}", declared.shape, declared.targets));
+        let shape = match text {
+            Some(text) => kernwright_plan::shape::parse_text(&text)?,
+            None => presets::ALL[0].shape(),
+        };
+        let Some(stage) = self.ablate else {
+            return device::executor(&self.device, &shape, declared, environment);
+        };
+        let index = match self.device.device {
+            Asked::Auto => 0,
+            Asked::Cuda(index) => index,
+            Asked::Cpu => {
+                return Err("`--ablate` leaves stages out of a GPU's kernels: it needs a GPU".into());
+            }
+        };
+        let executor = device::gpu(index, self.device.order, &shape, declared, environment)?;
+        Ok(device::of_gpu(executor.with_texts(move |text| stage.left_out_of(&text))))
+    }
+}
+
+fn measure(arguments: &Arguments, case: Case, device: &mut Device) -> Measured {
+    let asked = arguments.precision.as_deref().and_then(Dtype::precision);
+    let dtype = device.options.precision.or(asked).unwrap_or(Dtype::Bf16);
+    let mut measured = Measured {
+        case,
+        precision: dtype.name(),
+        without: arguments.ablate.map(Stage::name),
+        forward: None,
+        free: None,
+        ordered: None,
+        error: None,
+    };
+    let mut time = |deterministic: bool, phases: &[Phase]| -> Result<Vec<Pass>, Box<dyn Error>> {
+        let options = Options { deterministic, ..device.options.clone() };
+        let flops = |phase: &Phase| case.flops() * if *phase == Phase::Forward { 1.0 } else { 2.5 };
+        let seconds = case.time(&mut *device.executor, &options, dtype, phases, arguments.steps)?;
+        let passes = seconds.iter().zip(phases).map(|(seconds, phase)| {
+            let second = Spread::of(seconds).median;
+            Pass { milliseconds: 1e3 * second, tflops: flops(phase) / second / 1e12 }
+        });
+        Ok(passes.collect())
+    };
+    // The CPU has one form.
+    let has_forms = device.gpu.is_some();
+    let first = time(true, &[Phase::Forward, Phase::Backward]);
+    let second = if has_forms { Some(time(false, &[Phase::Forward, Phase::Backward])) } else { None };
+    for (result, is_free) in [(Some(first), false), (second, true)] {
+        match result {
+            Some(Ok(passes)) => {
+                measured.forward = passes.first().copied().or(measured.forward);
+                *(if is_free { &mut measured.free } else { &mut measured.ordered }) = passes.get(1).copied();
+            }
+            Some(Err(error)) => measured.error = Some(chain(error.as_ref())),
+            None => {}
+        }
+    }
+    measured
+}
+
+fn table(rows: &[Measured], device: &str, ablated: Option<Stage>) -> Vec<String> {
+    let columns = vec![
+        ("batch x heads/kv x length x head_dim", Side::Left),
+        ("mask", Side::Left),
+        ("forward ms", Side::Right),
+        ("TFLOP/s", Side::Right),
+        ("free ms", Side::Right),
+        ("TFLOP/s", Side::Right),
+        ("ordered ms", Side::Right),
+        ("TFLOP/s", Side::Right),
+    ];
+    let mut lines = vec![format!("on {device}")];
+    if let Some(stage) = ablated {
+        lines.push(format!("without {}: times alone mean something, results are wrong", stage.name()));
+    }
+    lines.push(String::new());
+    let cells = |row: &Measured| {
+        let mut cells = vec![row.case.sizes(), row.case.mask()];
+        for pass in [row.forward, row.free, row.ordered] {
+            cells.extend(pass.map_or(["n/a".to_owned(), "n/a".to_owned()], |pass| {
+                [format!("{:.4}", pass.milliseconds), format!("{:.1}", pass.tflops)]
+            }));
+        }
+        Row::Cells(cells)
+    };
+    lines.extend(Table { columns, rows: rows.iter().map(cells).collect() }.lines());
+    for row in rows {
+        if let Some(error) = &row.error {
+            note(&format!("error: {}: {error}", row.case.sizes()));
+        }
+    }
+    lines
+}

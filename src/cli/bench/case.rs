@@ -1,0 +1,221 @@
+//! Attention of one shape, alone: a plan with nothing else in it, and how long its phases take.
+
+use kernwright_model::random::Random;
+use kernwright_plan::Options;
+use kernwright_plan::buffer::{BufferId, Role};
+use kernwright_plan::dtype::Dtype;
+use kernwright_plan::executor::{Executor, ExecutorError, MicroStep, Values};
+use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
+use kernwright_plan::passes;
+use kernwright_plan::plan::{Mode, Phase, Plan, Read, Step, Write};
+use serde::Serialize;
+use std::error::Error;
+use std::time::Instant;
+
+/// What attention is computed of.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Case {
+    pub(super) batch: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) length: usize,
+    pub(super) head_dim: usize,
+    pub(super) causal: bool,
+    pub(super) window: Option<usize>,
+    pub(super) softcap: Option<f64>,
+}
+
+const fn case(batch: usize, (heads, kv_heads): (usize, usize), length: usize, head_dim: usize) -> Case {
+    Case { batch, heads, kv_heads, length, head_dim, causal: true, window: None, softcap: None }
+}
+
+/// Shapes of models of 100M to 8B parameters, short and long.
+pub(super) const TABLE: &[Case] = &[
+    case(4, (12, 4), 1024, 64),
+    case(32, (12, 4), 1024, 64),
+    case(16, (16, 16), 1024, 64),
+    case(8, (32, 8), 2048, 64),
+    case(4, (32, 8), 4096, 64),
+    case(2, (32, 8), 16_384, 64),
+    case(16, (16, 8), 1024, 128),
+    case(8, (16, 8), 2048, 128),
+    case(4, (16, 8), 4096, 128),
+    case(1, (16, 16), 16_384, 128),
+    case(4, (8, 8), 4096, 256),
+    case(4, (16, 8), 4096, 96),
+];
+
+/// Numbers that are drawn; larger inputs repeat them.
+const DRAWN: usize = 1 << 20;
+
+/// A replay does so much work that its beginning and its end do not count, FLOPs.
+const WORK: f64 = 5e11;
+/// Most times that it does the same.
+const MOST_COPIES: f64 = 32.0;
+
+impl Case {
+    /// `32 x 12/4 x 1024 x 64`.
+    pub(super) fn sizes(&self) -> String {
+        let Self { batch, heads, kv_heads, length, head_dim, .. } = self;
+        format!("{batch} x {heads}/{kv_heads} x {length} x {head_dim}")
+    }
+
+    /// `causal, window 512`.
+    pub(super) fn mask(&self) -> String {
+        let mut mask = if self.causal { "causal" } else { "full" }.to_owned();
+        if let Some(window) = self.window {
+            mask.push_str(&format!(", window {window}"));
+        }
+        if let Some(cap) = self.softcap {
+            mask.push_str(&format!(", softcap {cap}"));
+        }
+        mask
+    }
+
+    fn op(&self) -> Attention {
+        Attention {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            length: self.length,
+            causal: self.causal,
+            window: self.window,
+            softcap: self.softcap,
+            scale: (self.head_dim as f64).sqrt().recip(),
+            form: Form::Fused,
+        }
+    }
+
+    /// Work of the forward pass as papers count it: of a causal mask half, of a window what it leaves.
+    pub(super) fn flops(&self) -> f64 {
+        let square = (self.length * self.length) as f64;
+        let pairs = match (self.window, self.causal) {
+            (Some(_), _) => (0..self.length).map(|query| self.op().seen(query).len()).sum::<usize>() as f64,
+            (None, true) => square / 2.0,
+            (None, false) => square,
+        };
+        4.0 * (self.batch * self.heads * self.head_dim) as f64 * pairs
+    }
+
+    /// A plan that computes it and its gradient, each so many times.
+    fn plan(&self, options: &Options, dtype: Dtype, copies: usize) -> Plan {
+        let mut plan = Plan::default();
+        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let rows = self.batch * self.length;
+        let parts = [0..q, q..q + kv, q + kv..q + 2 * kv];
+        let qkv = plan.add("qkv", vec![rows, q + 2 * kv], dtype, Role::Input);
+        let d_out = plan.add("d_out", vec![rows, q], dtype, Role::Input);
+        let out = plan.add("out", vec![rows, q], dtype, Role::Output);
+        let lse = plan.add("lse", vec![self.batch, self.heads, self.length], Dtype::Fp32, Role::Output);
+        let d_qkv = plan.add("d_qkv", vec![rows, q + 2 * kv], dtype, Role::Output);
+        let [[q, k, v], [d_q, d_k, d_v]] =
+            [(qkv, ["q", "k", "v"]), (d_qkv, ["d_q", "d_k", "d_v"])].map(|(of, names)| {
+                let mut index = 0;
+                names.map(|name| {
+                    index += 1;
+                    plan.add_view(name, of, parts[index - 1].clone())
+                })
+            });
+        let read = |(slot, buffer): (&'static str, BufferId)| Read { slot, buffer };
+        let write = |(slot, buffer): (&'static str, BufferId)| Write { slot, buffer, mode: Mode::Overwrite };
+        let forward = Step {
+            op: self.op().into(),
+            reads: [("q", q), ("k", k), ("v", v)].map(read).to_vec(),
+            writes: [("out", out), ("lse", lse)].map(write).to_vec(),
+            phase: Phase::Forward,
+        };
+        let slots = [("q", q), ("k", k), ("v", v), ("out", out), ("lse", lse), ("d_out", d_out)];
+        let backward = Step {
+            op: AttentionBackward { attention: self.op(), form: BackwardForm::Ordered }.into(),
+            reads: slots.map(read).to_vec(),
+            writes: [("d_q", d_q), ("d_k", d_k), ("d_v", d_v)].map(write).to_vec(),
+            phase: Phase::Backward,
+        };
+        plan.steps.extend(std::iter::repeat_n(forward, copies));
+        plan.steps.extend(std::iter::repeat_n(backward, copies));
+        passes::memory::place(passes::attention::choose(plan, options))
+    }
+
+    /// Seconds of each of `n` runs of each phase.
+    pub(super) fn time(
+        &self,
+        executor: &mut dyn Executor,
+        options: &Options,
+        dtype: Dtype,
+        phases: &[Phase],
+        n: u32,
+    ) -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let copies = (WORK / self.flops()).clamp(1.0, MOST_COPIES) as usize;
+        let id = executor.load(self.plan(options, dtype, copies))?;
+        let mut drawn = vec![0.0; DRAWN];
+        Random::stream(0, "attention").normals_at(0, 1.0, &mut drawn);
+        for name in ["qkv", "d_out"] {
+            let missing = || ExecutorError::Plan(format!("it has no buffer `{name}`"));
+            let buffer = executor.plan(id).find(name).ok_or_else(missing)?;
+            let n = executor.plan(id).buffer(buffer).len();
+            let values: Vec<f32> = drawn.iter().copied().cycle().take(n).collect();
+            executor.write(id, buffer, Values::Float(&values))?;
+        }
+        for phase in phases {
+            executor.run_phase(id, *phase, MicroStep::First)?;
+        }
+        let mut all = Vec::new();
+        for phase in phases {
+            let mut spans = Vec::new();
+            for _ in 0..=n {
+                let (start, from) = (Instant::now(), executor.mark()?);
+                executor.run_phase(id, *phase, MicroStep::First)?;
+                let to = executor.mark()?;
+                spans.push((from.zip(to), start.elapsed()));
+            }
+            executor.wait()?;
+            let seconds = spans.into_iter().map(|(marks, elapsed)| match marks {
+                Some((from, to)) => executor.seconds(from, to),
+                None => Ok(elapsed.as_secs_f64()),
+            });
+            let seconds = seconds.collect::<Result<Vec<f64>, _>>()?;
+            // The first one warms up.
+            all.push(seconds[1..].iter().map(|seconds| seconds / copies as f64).collect());
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernwright_runtime::Cpu;
+
+    #[test]
+    fn plans_are_sound_in_every_form() {
+        for options in
+            [Options::host(), Options::default(), Options { deterministic: false, ..Options::default() }]
+        {
+            for masked in [Case { window: Some(3), ..case(2, (4, 2), 9, 8) }, case(1, (2, 2), 16, 16)] {
+                let dtype = options.precision.unwrap_or(Dtype::Bf16);
+                let plan = masked.plan(&options, dtype, 3);
+                assert_eq!(plan.check(), Ok(()));
+                assert_eq!(plan.steps.len(), 6);
+            }
+        }
+    }
+
+    #[test]
+    fn a_host_times_both_phases() {
+        let mut cpu = Cpu::new(Some(1)).expect("it has a thread");
+        let phases = [Phase::Forward, Phase::Backward];
+        let small = case(1, (2, 1), 8, 8);
+        let times = small.time(&mut cpu, &Options::host(), Dtype::Fp32, &phases, 3).expect("it runs");
+        assert_eq!(times.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
+        assert!(times.iter().flatten().all(|seconds| *seconds > 0.0));
+    }
+
+    #[test]
+    fn work_is_that_of_papers_and_of_what_a_window_leaves() {
+        let plain = case(2, (3, 1), 10, 8);
+        assert_eq!(plain.flops(), 4.0 * 2.0 * 3.0 * 8.0 * 50.0);
+        assert_eq!(Case { causal: false, ..plain }.flops(), 4.0 * 2.0 * 3.0 * 8.0 * 100.0);
+        assert_eq!(Case { window: Some(1), ..plain }.flops(), 4.0 * 2.0 * 3.0 * 8.0 * 10.0);
+    }
+}

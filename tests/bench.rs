@@ -1,0 +1,157 @@
+//! `bench` and `profile` as a user types them, on the CPU: what they print, and when they fail.
+
+#![cfg(feature = "render")]
+
+mod program;
+
+use program::Program;
+use serde_json::Value;
+
+/// A step of almost no work.
+const SMALL: &str = "--preset tiny --set model.layers=1 --set model.d_model=32 --set attention.head_dim=8 \
+                     --set feed_forward.d_ff=40 --device cpu --threads 1 --length 16";
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn a_step_is_timed_and_its_loss_falls() {
+    let program = Program::new();
+    let found = parsed(&program.ok(&format!("bench step {SMALL} --batch 2 --steps 5 --warmup 2 --json")));
+    let number =
+        |path: &str| found.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path}: {found}"));
+    let (tokens, median) = (number("/tokens"), number("/milliseconds/median"));
+    assert_eq!(tokens, 32.0);
+    assert!((number("/tokens_per_second") * median / (1e3 * tokens) - 1.0).abs() < 1e-9);
+    assert!(number("/milliseconds/least") <= median && median <= number("/milliseconds/greatest"));
+    assert!(number("/loss/1") < number("/loss/0"), "{found}");
+    assert!(number("/flops_per_token") > 0.0 && number("/memory/planned") > 0.0);
+    assert!(found["mfu"].is_null() && found["neighbours"].is_null(), "nobody knows them on a CPU");
+    assert!(found["shape"].as_array().is_some_and(|lines| lines.contains(&"model.layers = 1".into())));
+
+    let text = program.ok(&format!("bench step {SMALL} --batch 2 --steps 2 --warmup 1"));
+    for wanted in ["tokens/s", "ms/step", "FLOPs per token", "MFU", "peak memory", "n/a", "loss"] {
+        assert!(text.contains(wanted), "`{wanted}` is not in\n{text}");
+    }
+}
+
+#[test]
+fn a_baseline_is_kept_or_missed_and_must_be_of_the_same_step() {
+    let program = Program::new();
+    let step = format!("bench step {SMALL} --steps 3 --warmup 1 --batch");
+    let before = program.ok(&format!("{step} 2 --json"));
+    let scaled = |factor: f64| {
+        let mut document = parsed(&before);
+        document["tokens_per_second"] =
+            (document["tokens_per_second"].as_f64().unwrap_or(0.0) * factor).into();
+        document.to_string().into_bytes()
+    };
+    let (slow, fast) = (program.file("slow.json", &scaled(1e-3)), program.file("fast.json", &scaled(1e3)));
+    assert!(program.ok(&format!("{step} 2 --baseline {slow}")).contains("at least 0.97"));
+    assert!(program.fails(&format!("{step} 2 --baseline {fast}"), 1).contains("below 0.97"));
+    assert!(program.ok(&format!("{step} 2 --baseline {fast} --fail-below 0.0000001")).contains("at least"));
+    let error = program.fails(&format!("{step} 4 --baseline {slow}"), 1);
+    assert!(error.contains("must be of the same batch (`4`), found `2`"), "{error}");
+    let other = program.file("other.json", b"{\"tokens_per_second\": 3}");
+    assert!(program.fails(&format!("{step} 2 --baseline {other}"), 1).contains("`bench step --json`"));
+    program.fails(&format!("{step} 2 --fail-below 0.9"), 2);
+    program.fails(&format!("{step} 2 --baseline {slow} --fail-below -1"), 2);
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_before_it_is() {
+    let program = Program::new();
+    for (flags, code, wanted) in [
+        ("--length 300 --preset tiny --device cpu", 1, "`--set model.context=300`"),
+        ("--memory-budget 1 --batch 64 --preset tiny --device cpu", 1, "`--memory-budget` allows 1.00 MiB"),
+        ("--set model.layer=3 --device cpu", 1, "did you mean"),
+        ("--set model.layers --device cpu", 1, "`layers` must be"),
+        ("--set model.layers=", 2, "`FIELD=VALUE`"),
+        ("--without nothing", 2, "possible values"),
+    ] {
+        let error = program.fails(&format!("bench step {flags}"), code);
+        assert!(error.contains(wanted), "{flags}: {error}");
+    }
+}
+
+#[test]
+fn a_record_holds_weights_batches_and_every_loss() {
+    let program = Program::new();
+    program
+        .ok(&format!("bench step {SMALL} --batch 2 --steps 4 --warmup 2 --batches 3 --record kept --json"));
+    let losses = program.json("kept/losses.json");
+    assert_eq!(losses.as_array().map(Vec::len), Some(6));
+    assert_eq!(program.bytes("kept/batches.i32").len(), 3 * (2 * 16 + 1) * 4);
+    assert!(program.bytes("kept/step-000000/weights.safetensors").len() > 1000);
+    let error = program.fails(&format!("bench step {SMALL} --record kept"), 1);
+    assert!(error.contains("must be a new folder"), "{error}");
+}
+
+#[test]
+fn a_sweep_goes_on_after_a_row_that_fails() {
+    let program = Program::new();
+    let shape = program.ok("shape --preset tiny --toml");
+    program.file("mine.toml", shape.as_bytes());
+    let flags = "--set model.layers=1 --device cpu --threads 1 --length 16 --steps 2";
+    let output = program.run(&format!(
+        "bench sweep --preset tiny --shape mine.toml --shape missing.toml --batch 1,2 {flags} --json"
+    ));
+    assert_eq!(output.status.code(), Some(1), "one of its shapes is not there");
+    let rows = parsed(&String::from_utf8_lossy(&output.stdout));
+    let rows = rows.as_array().expect("it is a list");
+    let shown: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            (row["shape"].as_str().unwrap_or(""), row["batch"].as_u64().unwrap_or(0), row["error"].is_null())
+        })
+        .collect();
+    let expected = [
+        ("tiny", 1, true),
+        ("tiny", 2, true),
+        ("mine.toml", 1, true),
+        ("mine.toml", 2, true),
+        ("missing.toml", 1, false),
+        ("missing.toml", 2, false),
+    ];
+    assert_eq!(shown, expected);
+    assert!(rows[4]["error"].as_str().is_some_and(|error| error.contains("cannot read `missing.toml`")));
+    let text = program.ok(&format!("bench sweep --preset tiny --batch 1 {flags}"));
+    assert!(text.contains("tokens/s") && text.contains("tiny"), "{text}");
+}
+
+#[test]
+fn attention_is_timed_alone() {
+    let program = Program::new();
+    let flags =
+        "--device cpu --threads 1 --batch 1 --heads 4 --kv-heads 2 --head-dim 8 --length 32 --steps 2";
+    let rows = parsed(&program.ok(&format!("bench attention {flags} --json")));
+    let row = &rows[0];
+    assert!(row["forward"]["milliseconds"].as_f64().is_some_and(|time| time > 0.0), "{row}");
+    assert!(row["ordered"]["tflops"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");
+    assert_eq!((row["kv_heads"].as_u64(), row["causal"].as_bool()), (Some(2), Some(true)));
+    let text = program.ok(&format!("bench attention {flags} --full --window 4"));
+    assert!(text.contains("1 x 4/2 x 32 x 8") && text.contains("full, window 4"), "{text}");
+    let error = program.fails("bench attention --heads 4 --kv-heads 3 --device cpu", 1);
+    assert!(error.contains("`--kv-heads` must divide `--heads` (`4`), found `3`"), "{error}");
+    let error = program.fails("bench attention --device cpu --ablate mma", 1);
+    assert!(error.contains("needs a GPU"), "{error}");
+}
+
+#[test]
+fn a_profile_adds_up_and_leaves_a_page() {
+    let program = Program::new();
+    let found = parsed(&program.ok(&format!("profile {SMALL} --batch 2 --steps 2 --json --html here.html")));
+    let rows = found["kernels"].as_array().expect("it has rows");
+    let sum = |key: &str| rows.iter().filter_map(|row| row[key].as_f64()).sum::<f64>();
+    assert!((sum("share") - 1.0).abs() < 1e-6, "{found}");
+    assert!((sum("seconds") / found["kernel_seconds"].as_f64().unwrap_or(0.0) - 1.0).abs() < 1e-6);
+    let named =
+        |name: &str| rows.iter().any(|row| row["kernel"] == name && row["launches"].as_u64() > Some(0));
+    assert!(named("linear") && named("attention_backward") && named("adamw"), "{found}");
+    let page = program.bytes("here.html");
+    let page = String::from_utf8_lossy(&page);
+    assert!(page.contains("<td><code>attention_backward</code></td>") && page.ends_with("</html>\n"));
+    let text = program.ok(&format!("profile {SMALL} --batch 1 --steps 1"));
+    assert!(text.contains("GEMM: ") && text.contains("page: profile.html"), "{text}");
+}
