@@ -19,7 +19,7 @@ use config::Config;
 use flags::Flags;
 use folder::{Destination, Resumed};
 use kernwright_model::checkpoint::{Checkpoint, check_shape};
-use kernwright_model::run::{self, Rhythm};
+use kernwright_model::run::{self, Pace, Rhythm};
 use kernwright_model::trainer::Trainer;
 use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::shape::parse_text;
@@ -128,6 +128,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         save_every: settings.save_every,
         stop_after: arguments.stop_after,
         n_kept: 2,
+        pace: Pace::SINGLE,
     };
     let options = serde_json::to_value(&settings)?;
     // Until here a signal simply ends the program: there is nothing to save.

@@ -54,7 +54,10 @@ impl Observer for Bar {
     fn step(&mut self, report: &StepReport, tokens_per_second: f64) {
         self.loss = Some(report.loss);
         let validation = self.validation.map_or(String::new(), |loss| format!(" val {loss:.3}"));
-        let text = format!("loss {:.3}{validation}, {tokens_per_second:.0} tokens/s", report.loss);
+        let scaling = report.loss_scale.zip(report.skipped_steps);
+        let scaling =
+            scaling.map_or(String::new(), |(scale, skipped)| format!(", scale {scale}, {skipped} skipped"));
+        let text = format!("loss {:.3}{validation}, {tokens_per_second:.0} tokens/s{scaling}", report.loss);
         if !self.is_terminal && self.spoke.elapsed() >= SILENCE {
             self.say(&format!("step {}/{}: {text}", report.step, self.steps));
         }
