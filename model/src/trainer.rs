@@ -252,7 +252,7 @@ impl<'a> Trainer<'a> {
         if !self.halted {
             self.executor.run(plan, slots.norm_end..update.end, MicroStep::First)?;
         }
-        Ok(Outcome::Here(Numbers { loss, gradient_norm, halted: self.halted, scaling: None }))
+        Ok(Outcome::Here(Numbers { loss, gradient_norm, scaling: None }))
     }
 
     /// Waits until the `n` oldest of the launched steps are done, by one wait for the last of them.
@@ -273,10 +273,10 @@ impl<'a> Trainer<'a> {
     /// are those of before that step, and steps that were launched after it are as if they had not been.
     pub fn finish(&mut self) -> Result<StepReport, TrainError> {
         let mut flight = self.flights.pop_front().ok_or(TrainError::NotLaunched)?;
-        let Numbers { loss, gradient_norm, halted, scaling } = flight.outcome.arrive(self.executor)?;
+        let Numbers { loss, gradient_norm, scaling } = flight.outcome.arrive(self.executor)?;
         for (what, value) in [("loss", loss), ("gradient's norm", gradient_norm)] {
             // With a scaled loss, an overflow costs this step and no more.
-            if !value.is_finite() && (halted || scaling.is_none()) {
+            if !value.is_finite() && scaling.is_none_or(|scaling| scaling.halted) {
                 return Err(self.diverged(what, value, &flight));
             }
         }
@@ -288,8 +288,8 @@ impl<'a> Trainer<'a> {
             loss,
             gradient_norm,
             learning_rate: flight.learning_rate,
-            loss_scale: scaling.map(|(scale, _)| scale),
-            skipped_steps: scaling.map(|(_, skipped)| skipped),
+            loss_scale: scaling.map(|scaling| scaling.scale),
+            skipped_steps: scaling.map(|scaling| scaling.skipped),
         })
     }
 

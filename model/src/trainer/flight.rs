@@ -25,16 +25,25 @@ pub(super) struct Flight {
 pub(super) struct Numbers {
     pub(super) loss: f64,
     pub(super) gradient_norm: f64,
-    /// Did the update leave the weights alone for good?
+    /// Where the loss is scaled.
+    pub(super) scaling: Option<Scaling>,
+}
+
+/// How a scaled loss fared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Scaling {
+    /// Were weights left alone for good, since there is no scale left to lower?
     pub(super) halted: bool,
-    /// Where the loss is scaled, its scale after the step and the steps that were skipped so far.
-    pub(super) scaling: Option<(f64, u64)>,
+    /// The scale after the step.
+    pub(super) scale: f64,
+    /// Steps that were skipped so far.
+    pub(super) skipped: u64,
 }
 
 /// The same, there or on its way.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// Loss, norm, and what the plan has of `halted`, `loss_scale` and `skipped_steps`, in the order of asking.
+    /// Loss, norm and, where the loss is scaled, `halted`, `loss_scale` and `skipped_steps`, in the order of asking.
     UnderWay(Vec<Fetch>),
     Here(Numbers),
 }
@@ -46,10 +55,9 @@ impl Outcome {
         plan: PlanId,
         slots: StepSlots,
     ) -> Result<Self, ExecutorError> {
-        let asked = [Some(slots.inputs.loss), Some(slots.gradient_norm), slots.halted]
-            .into_iter()
-            .chain(slots.scaling.iter().flat_map(|slots| slots.map(Some)));
-        let fetches = asked.flatten().map(|buffer| executor.fetch(plan, buffer));
+        let asked =
+            [slots.inputs.loss, slots.gradient_norm].into_iter().chain(slots.scaling.into_iter().flatten());
+        let fetches = asked.map(|buffer| executor.fetch(plan, buffer));
         Ok(Self::UnderWay(fetches.collect::<Result<_, _>>()?))
     }
 
@@ -65,12 +73,12 @@ impl Outcome {
         for (value, fetch) in values.iter_mut().zip(fetches).rev() {
             *value = scalar(&executor.take(fetch.clone())?);
         }
-        let numbers = Numbers {
-            loss: values[0],
-            gradient_norm: values[1],
-            halted: values.get(2).is_some_and(|step| *step != 0.0),
-            scaling: values.get(3..5).map(|scaling| (scaling[0], scaling[1] as u64)),
-        };
+        let scaling = values.get(2..5).map(|values| Scaling {
+            halted: values[0] != 0.0,
+            scale: values[1],
+            skipped: values[2] as u64,
+        });
+        let numbers = Numbers { loss: values[0], gradient_norm: values[1], scaling };
         *self = Self::Here(numbers);
         Ok(numbers)
     }

@@ -27,8 +27,8 @@ pub(super) struct StepSlots {
     pub(super) norm_end: usize,
     /// Where the update itself leaves the weights alone when loss or norm are no numbers: the step since when.
     pub(super) halted: Option<BufferId>,
-    /// Where the loss is scaled: its scale, and the steps that were skipped.
-    pub(super) scaling: Option<[BufferId; 2]>,
+    /// Where the loss is scaled: `halted` again, its scale, and the steps that were skipped.
+    pub(super) scaling: Option<[BufferId; 3]>,
 }
 
 impl InputSlots {
@@ -51,6 +51,7 @@ impl StepSlots {
         let gradient_norm = find(executor, plan, "gradient_norm")?;
         let about = executor.plan(plan);
         let update = about.phase(Phase::Update);
+        let halted = about.find("halted");
         let writes =
             |index: &usize| about.steps[*index].writes.iter().any(|write| write.buffer == gradient_norm);
         Ok(Self {
@@ -59,8 +60,11 @@ impl StepSlots {
             step: find(executor, plan, "step")?,
             gradient_norm,
             norm_end: update.clone().find(writes).map_or(update.start, |index| index + 1),
-            halted: about.find("halted"),
-            scaling: about.find("loss_scale").zip(about.find("skipped_steps")).map(<[BufferId; 2]>::from),
+            halted,
+            scaling: halted
+                .zip(about.find("loss_scale"))
+                .zip(about.find("skipped_steps"))
+                .map(|((halted, scale), skipped)| [halted, scale, skipped]),
         })
     }
 }
