@@ -185,6 +185,32 @@ const fn professional(
 }
 
 impl Card {
+    /// The card that a driver calls `name` and says has so many bytes; `None` where the table lacks it. A driver's name
+    /// has more words than a shop's, and leaves out the memory where there is one size only.
+    #[must_use]
+    pub fn of(name: &str, memory: u64) -> Option<&'static Self> {
+        let words = |text: &str| -> Vec<String> {
+            text.to_lowercase().split([' ', '-']).map(ToOwned::to_owned).collect()
+        };
+        let is_size = |word: &str| word.strip_suffix("gb").is_some_and(|size| size.parse::<u32>().is_ok());
+        let is_filler = |word: &str| {
+            let fillers =
+                ["nvidia", "geforce", "generation", "blackwell", "workstation", "server", "edition"];
+            fillers.contains(&word) || ["sxm", "hbm"].iter().any(|one| word.starts_with(one)) || is_size(word)
+        };
+        let found = words(name);
+        let fits = |card: &&Self| {
+            let of_card = words(&card.name);
+            let is_named = of_card.iter().all(|word| is_filler(word) || found.contains(word));
+            // A part of the memory is the driver's own, and some makers count in powers of ten.
+            let share = memory as f64 / card.memory as f64;
+            is_named
+                && found.iter().all(|word| is_filler(word) || of_card.contains(word))
+                && (0.88..1.08).contains(&share)
+        };
+        ALL.iter().find(fits)
+    }
+
     /// What flags call it: `rtx-4090`.
     #[must_use]
     pub fn slug(&self) -> String {
@@ -205,6 +231,31 @@ mod tests {
             assert!(card.tensor_flops > card.fp32_flops && card.fp32_flops > card.bandwidth, "{}", card.name);
             let same = ALL.iter().filter(|other| other.slug() == card.slug());
             assert_eq!(same.count(), 1, "{}", card.name);
+        }
+    }
+
+    #[test]
+    fn a_card_is_known_by_what_its_driver_calls_it() {
+        let mib = 1 << 20;
+        for (name, memory, card) in [
+            ("NVIDIA H200", 143_771 * mib, Some("H200 SXM")),
+            ("NVIDIA H200 NVL", 143_771 * mib, Some("H200 NVL")),
+            ("NVIDIA H100 80GB HBM3", 81_559 * mib, Some("H100 SXM")),
+            ("NVIDIA H100 PCIe", 81_559 * mib, Some("H100 PCIe")),
+            ("NVIDIA A100-SXM4-80GB", 81_920 * mib, Some("A100 SXM 80GB")),
+            ("NVIDIA A100-SXM4-40GB", 40_960 * mib, Some("A100 SXM 40GB")),
+            ("NVIDIA A100-PCIE-40GB", 40_960 * mib, Some("A100 PCIe 40GB")),
+            ("NVIDIA GeForce RTX 3060", 12_288 * mib, Some("RTX 3060")),
+            ("NVIDIA GeForce RTX 3060", 8_192 * mib, None),
+            ("NVIDIA GeForce RTX 4060 Ti", 16_380 * mib, Some("RTX 4060 Ti 16GB")),
+            ("NVIDIA GeForce RTX 4060 Ti", 8_188 * mib, Some("RTX 4060 Ti 8GB")),
+            ("NVIDIA GeForce RTX 4070 Ti SUPER", 16_376 * mib, Some("RTX 4070 Ti Super")),
+            ("NVIDIA RTX 6000 Ada Generation", 49_140 * mib, Some("RTX 6000 Ada")),
+            ("NVIDIA L4", 23_034 * mib, Some("L4")),
+            ("NVIDIA H800", 81_559 * mib, None),
+            ("NVIDIA GeForce RTX 3060 Laptop GPU", 6_144 * mib, None),
+        ] {
+            assert_eq!(Card::of(name, memory).map(|card| &*card.name), card, "{name}");
         }
     }
 
