@@ -15,6 +15,7 @@ mod options;
 mod probe;
 mod saving;
 mod slots;
+mod state;
 
 use std::collections::VecDeque;
 
@@ -104,6 +105,9 @@ impl<'a> Trainer<'a> {
         let (batch, length) = (options.batch, options.length);
         let sampler = Sampler::new(split.training.clone(), options.seed, batch, length, Share::WHOLE)?;
         let cover = Cover::new(split.validation.clone(), batch, length, options.eval_batches)?;
+        if let Some(checkpoint) = checkpoint {
+            state::recall(executor, &checkpoint.manifest.progress.executor)?;
+        }
         let training = executor.load(train_step(shape, &plan_options, batch, length))?;
         let plain = PlanOptions { z_loss: 0.0, ..plan_options };
         let evaluation = executor.load(forward_step(shape, &plain, batch, length, Head::Loss))?;
@@ -115,6 +119,7 @@ impl<'a> Trainer<'a> {
                 let progress = &checkpoint.manifest.progress;
                 checkpoint::check_shape(&progress.shape, &shape.text())?;
                 weights::load(executor, training, shape, checkpoint)?;
+                state::write(executor, training, &progress.executor)?;
                 (step, tokens, position) = (progress.step, progress.tokens, progress.position);
                 random = progress.random;
                 let said = options.tokens_at(step);

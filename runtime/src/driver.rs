@@ -332,6 +332,19 @@ pub trait Driver {
         Usage::default()
     }
 
+    /// What was chosen by measuring, as JSON; `None` where nothing is.
+    fn choices(&self) -> Option<String> {
+        None
+    }
+
+    /// Takes what was chosen at another time.
+    ///
+    /// # Errors
+    /// When it is not what [`Driver::choices`] gives.
+    fn recall(&mut self, _choices: &str) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     /// Waits until all that was asked for is done.
     ///
     /// # Errors

@@ -223,6 +223,19 @@ pub trait Executor {
         Ok(None)
     }
 
+    /// What it chose by measuring and must be told again to repeat its bits, as JSON; `None` where it chose nothing.
+    fn choices(&self) -> Option<String> {
+        None
+    }
+
+    /// Takes the choices of an earlier run, before any plan runs. What means nothing to it is chosen anew.
+    ///
+    /// # Errors
+    /// When they are not what [`Executor::choices`] gives.
+    fn recall(&mut self, _choices: &str) -> Result<(), ExecutorError> {
+        Ok(())
+    }
+
     /// The first element of a buffer of floats that is not finite: its place, row-major, and its value. As
     /// [`Executor::read`], it is sure of persistent buffers and those of the step that ran last; an executor whose
     /// memory is far away may look for it there.

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{TrainError, Trainer};
+use super::{TrainError, Trainer, state};
 use crate::checkpoint::{self, Kind, Progress};
 use crate::weights;
 
@@ -27,7 +27,7 @@ impl Trainer<'_> {
             random: self.random,
             position: self.position,
             options: options.clone(),
-            executor: serde_json::Value::Null,
+            executor: state::read(&*self.executor, self.training)?,
         };
         if self.evaluated != Some(self.step) {
             // Data that cannot be read is no reason to lose the weights.

@@ -10,6 +10,7 @@ mod calls;
 mod opening;
 pub mod products;
 mod ring;
+mod rooms;
 mod staging;
 
 pub use opening::{GpuFacts, OpenError, find, gpus};
@@ -21,6 +22,7 @@ use crate::driver::{
 use calls::{Context, DeviceMemory, Event as Mark, Fault, Function, Graph, Stream, Timing};
 use kernwright_compile::Libraries;
 use products::Products;
+use rooms::{Held, Rooms};
 use staging::Staging;
 use std::cell::RefCell;
 
@@ -34,32 +36,6 @@ pub struct Settings {
     pub synchronous: bool,
     /// How products of matrices are computed.
     pub products: products::Settings,
-}
-
-/// Memory that somebody asked for.
-#[derive(Debug)]
-struct Held {
-    name: String,
-    memory: DeviceMemory,
-}
-
-/// Allocations by their numbers; `None` for those given back.
-#[derive(Debug, Default)]
-struct Rooms(Vec<Option<Held>>);
-
-impl Rooms {
-    /// The device's own address of a place, of which so many bytes are wanted.
-    fn place(&self, at: Address, bytes: usize) -> Result<u64, DriverError> {
-        let number = at.allocation.0;
-        let Some(held) = self.0.get(number).and_then(Option::as_ref) else {
-            return Err(DriverError::Failed(format!("allocation {number} is not there: it was given back")));
-        };
-        let size = held.memory.bytes();
-        if at.offset.checked_add(bytes).is_none_or(|end| end > size) {
-            return Err(DriverError::Bounds { name: held.name.clone(), size, offset: at.offset, bytes });
-        }
-        Ok(held.memory.address() + at.offset as u64)
-    }
 }
 
 /// A kernel and the launch shape that it is always launched with.
@@ -389,6 +365,14 @@ impl Driver for Gpu {
         let seconds = to.synchronize().and_then(|()| from.seconds_until(&to));
         self.spare_marks.extend([from, to]);
         seconds.map_err(|fault| self.late(fault))
+    }
+
+    fn choices(&self) -> Option<String> {
+        self.products.record()
+    }
+
+    fn recall(&mut self, choices: &str) -> Result<(), DriverError> {
+        self.products.recall(choices)
     }
 
     fn synchronize(&mut self) -> Result<(), DriverError> {

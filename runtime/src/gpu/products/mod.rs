@@ -229,6 +229,19 @@ impl Products {
         self.forget();
     }
 
+    /// The same as JSON; `None` where nothing was chosen.
+    pub(super) fn record(&self) -> Option<String> {
+        (!self.chosen.shapes.is_empty()).then(|| serde_json::to_string(&self.chosen).ok()).flatten()
+    }
+
+    /// Replays what [`Products::record`] gave.
+    pub(super) fn recall(&mut self, text: &str) -> Result<(), DriverError> {
+        let choices = serde_json::from_str(text)
+            .map_err(|error| DriverError::Failed(format!("they are no choices of products: {error}")))?;
+        self.replay(choices);
+        Ok(())
+    }
+
     /// Takes other candidates from now on.
     pub fn pick(&mut self, pick: Pick) {
         self.settings.pick = pick;
