@@ -8,12 +8,9 @@ mod launches;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::bigram::Bigram;
 use crate::checkpoint::{self, CheckpointError};
-use crate::corpus::CorpusError;
 use crate::metrics::{self, Metrics, MetricsError, Record};
 use crate::plot::{Plot, PlotError};
-use crate::split::Split;
 use crate::trainer::{StepReport, TrainError, Trainer};
 use launches::Launches;
 
@@ -59,6 +56,8 @@ pub trait Observer {
     fn validated(&mut self, step: u64, loss: f64);
     /// A checkpoint was saved.
     fn saved(&mut self, folder: &Path);
+    /// The mean loss of a bigram model, to be drawn beside; asked whenever the picture is.
+    fn bigram(&mut self) -> Option<f64>;
     /// Asked after every step: stop here, with what is under way?
     fn wants_stop(&self) -> bool;
 }
@@ -115,14 +114,6 @@ impl RunError {
     }
 }
 
-/// The bigram model's mean loss on what `trainer` validates on, counted on the training part, nats per token.
-///
-/// # Errors
-/// When the corpus cannot be read.
-pub fn bigram_loss(trainer: &Trainer<'_>, split: &Split) -> Result<f64, CorpusError> {
-    Bigram::count(&split.training, Bigram::N_TOKENS)?.mean_nats(trainer.cover())
-}
-
 /// Trains until the last step or until told to stop, then validates, saves and draws. `options` goes into every
 /// checkpoint as it is.
 ///
@@ -135,10 +126,9 @@ pub fn run(
     rhythm: Rhythm,
     options: &serde_json::Value,
     title: &str,
-    bigram: Option<f64>,
     observer: &mut dyn Observer,
 ) -> Result<Summary, RunError> {
-    let outcome = steps(trainer, folder, rhythm, options, title, bigram, observer);
+    let outcome = steps(trainer, folder, rhythm, options, title, observer);
     if outcome.as_ref().is_err_and(RunError::leaves_weights)
         && trainer.has_unsaved_steps()
         && let Ok(saved) = trainer.save(folder, options)
@@ -154,7 +144,6 @@ fn steps(
     rhythm: Rhythm,
     options: &serde_json::Value,
     title: &str,
-    bigram: Option<f64>,
     observer: &mut dyn Observer,
 ) -> Result<Summary, RunError> {
     let first = trainer.step_number();
@@ -225,7 +214,8 @@ fn steps(
             }
             if validates || summary.stopped {
                 let records = metrics::read(&metrics_path)?;
-                Plot { title, records: &records, bigram }.save(&folder.join("loss.svg"))?;
+                Plot { title, records: &records, bigram: observer.bigram() }
+                    .save(&folder.join("loss.svg"))?;
             }
             if trainer.launched() == report.step {
                 // What was done between two steps is no part of the next one.

@@ -87,6 +87,9 @@ impl Observer for Watch {
         self.validations.push((step, loss));
     }
     fn saved(&mut self, _: &Path) {}
+    fn bigram(&mut self) -> Option<f64> {
+        None
+    }
     fn wants_stop(&self) -> bool {
         self.seen.get() >= self.stop_at
     }
@@ -106,7 +109,7 @@ fn train(
     let plan_options = PlanOptions::host();
     let mut trainer =
         Trainer::new(executor, &shape, options, &plan_options, split, checkpoint.as_ref()).unwrap();
-    run::run(&mut trainer, folder, rhythm, &serde_json::Value::Null, "a run", None, watch)
+    run::run(&mut trainer, folder, rhythm, &serde_json::Value::Null, "a run", watch)
 }
 
 /// Everything that a run leaves, but for its times.

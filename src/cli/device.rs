@@ -3,6 +3,7 @@
 //! In: what was asked for, a Shape, the environment. Out: an executor, the options of plans for it, and what to call it.
 //! A GPU is taken where there is one that can run the model, else the CPU; one line on standard error says which, and why.
 
+mod host_memory;
 mod kernels;
 
 use super::{Declared, libraries};
@@ -12,9 +13,11 @@ use clap::Args;
 use kernwright_compile::{Libraries, Library};
 use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::arch::Arch;
+use kernwright_plan::card::Card;
 use kernwright_plan::executor::Executor;
 use kernwright_plan::shape::Shape;
-use kernwright_runtime::gpu::{self, GpuFacts, Settings, products};
+use kernwright_runtime::gpu::products::{self, Order};
+use kernwright_runtime::gpu::{self, GpuFacts, Settings};
 use kernwright_runtime::{Cpu, Cuda, Gpu};
 use std::error::Error;
 
@@ -48,7 +51,14 @@ pub(super) struct Device {
     pub(super) options: PlanOptions,
     /// In a few words: `CPU`, or the GPU's number, name and target.
     pub(super) description: String,
+    /// Bytes that are free there, where that is known.
+    pub(super) free: Option<u64>,
+    /// Its speeds, where it is a GPU that the table of cards has.
+    pub(super) card: Option<&'static Card>,
 }
+
+/// Bytes of a GPU that no plan speaks of: kernels, graphs, what the driver keeps.
+const RESERVE: u64 = 256 << 20;
 
 fn parse(text: &str) -> Result<Asked, String> {
     match text {
@@ -68,29 +78,30 @@ pub(super) fn executor(
     declared: Option<Declared>,
     environment: &Environment,
 ) -> Result<Device, Box<dyn Error>> {
-    let (device, why) = choose(asked, shape, declared, environment)?;
+    let (device, why) = choose(asked, shape, declared, environment, Order::Fixed)?;
     let why = why.map_or(String::new(), |why| format!(": {why}"));
     terminal::note(&format!("device: {}{why}", device.description));
     Ok(device)
 }
 
-/// The same, silently; and why it is not a GPU, where one was hoped for.
-fn choose(
+/// The same, silently, in the order that sums of products may have; and why it is not a GPU, where one was hoped for.
+pub(super) fn choose(
     asked: &DeviceArguments,
     shape: &Shape,
     declared: Option<Declared>,
     environment: &Environment,
+    order: Order,
 ) -> Result<(Device, Option<String>), Box<dyn Error>> {
     match asked.device {
         Asked::Cpu => Ok((cpu(asked)?, None)),
-        Asked::Cuda(index) => Ok((of_gpu(gpu(index, shape, declared, environment)?), None)),
+        Asked::Cuda(index) => Ok((of_gpu(gpu(index, shape, declared, environment, order)?), None)),
         Asked::Auto => {
             // Looking for the driver alone costs next to nothing where there is none.
             let driver = Libraries::find_driver(&environment.places);
             if driver.best(Library::Driver).is_none() {
                 return Ok((cpu(asked)?, Some("no NVIDIA driver was found".to_owned())));
             }
-            match gpu(0, shape, declared, environment) {
+            match gpu(0, shape, declared, environment, order) {
                 Ok(executor) => Ok((of_gpu(executor), None)),
                 Err(error) => Ok((cpu(asked)?, Some(kernwright_plan::chain(error.as_ref())))),
             }
@@ -100,14 +111,18 @@ fn choose(
 
 fn cpu(asked: &DeviceArguments) -> Result<Device, Box<dyn Error>> {
     let executor = Box::new(Cpu::new(asked.threads.map(usize::from))?);
-    Ok(Device { executor, options: PlanOptions::host(), description: "CPU".to_owned() })
+    let (description, free) = ("CPU".to_owned(), host_memory::available());
+    Ok(Device { executor, options: PlanOptions::host(), description, free, card: None })
 }
 
 fn of_gpu(executor: Cuda<Gpu>) -> Device {
     let facts = executor.driver().facts();
     let GpuFacts { index, name, driver, .. } = facts;
     let description = format!("GPU {index}, {name} ({}, CUDA {driver} driver)", executor.arch().name);
-    Device { executor: Box::new(executor), options: PlanOptions::default(), description }
+    let card = Card::of(name, facts.memory);
+    // Code of kernels and graphs comes on top of what plans say.
+    let free = executor.driver().memory().ok().map(|(free, _)| free.saturating_sub(RESERVE));
+    Device { executor: Box::new(executor), options: PlanOptions::default(), description, free, card }
 }
 
 /// The executor over a GPU of its own, for who must know that it is one.
@@ -116,6 +131,7 @@ pub(super) fn gpu(
     shape: &Shape,
     declared: Option<Declared>,
     environment: &Environment,
+    order: Order,
 ) -> Result<Cuda<Gpu>, Box<dyn Error>> {
     let libraries = libraries::find(&environment.places);
     let facts = gpu::find(&libraries, index)?;
@@ -124,6 +140,7 @@ pub(super) fn gpu(
         synchronous: environment.gpu_synchronous,
         products: products::Settings {
             folder: environment.cache.as_ref().map(|folder| folder.join("products")),
+            order,
             ..products::Settings::default()
         },
     };
