@@ -39,6 +39,11 @@ impl Bigram {
     /// Tokens that are counted unless asked otherwise: a few seconds of work.
     pub const N_TOKENS: usize = 1 << 25;
 
+    /// The mean loss on `cover` of the model that `section` gives, in nats per token.
+    pub fn loss(section: &Section, cover: &Cover) -> Result<f64, CorpusError> {
+        Self::count(section, Self::N_TOKENS)?.mean_nats(cover)
+    }
+
     /// Counts the pairs among the first `n_tokens` tokens of `section`.
     pub fn count(section: &Section, n_tokens: usize) -> Result<Self, CorpusError> {
         let vocab = section.vocab();

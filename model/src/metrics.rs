@@ -33,6 +33,12 @@ pub struct Record {
     /// Mean validation loss after the step, nats per token, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some_null_is_nan")]
     pub validation_loss: Option<f64>,
+    /// Where the loss is scaled: its scale after the step.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some_null_is_nan")]
+    pub loss_scale: Option<f64>,
+    /// And the steps so far that were skipped, since a gradient overflowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped_steps: Option<u64>,
     /// Seconds since the run started, or since it was resumed.
     #[serde(deserialize_with = "null_is_nan")]
     pub elapsed: f64,

@@ -3,6 +3,9 @@
 //! In: a seed and the name of a purpose. Out: numbers whose bits do not depend on threads, order of use or run.
 //! It is SplitMix64 (Steele, Lea and Flood, 2014: "Fast splittable pseudorandom number generators"). Not for secrets.
 
+use std::num::NonZero;
+use std::thread;
+
 use serde::{Deserialize, Serialize};
 
 /// The golden ratio in 64 bits, the step of SplitMix64.
@@ -88,6 +91,21 @@ impl Random {
             index += 2;
         }
     }
+}
+
+/// Numbers that are worth a thread.
+const PIECE: usize = 1 << 15;
+
+/// Fills `out` as [`Random::normals_at`] does from the stream's first number on, on all cores.
+pub fn fill_normals(random: Random, deviation: f64, out: &mut [f32]) {
+    let n_cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let n_threads = out.len().div_ceil(PIECE).clamp(1, n_cores);
+    let piece = out.len().div_ceil(n_threads).max(1);
+    thread::scope(|scope| {
+        for (index, values) in out.chunks_mut(piece).enumerate() {
+            scope.spawn(move || random.normals_at((index * piece) as u64, deviation, values));
+        }
+    });
 }
 
 /// Scrambles 64 bits: a bijection in which each input bit reaches each output bit.
@@ -181,6 +199,17 @@ mod tests {
                 random.normals_at(13 + (i * piece) as u64, 0.02, values);
             }
             assert_eq!(pieces, whole, "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn normal_numbers_do_not_depend_on_the_cores_that_make_them() {
+        let random = Random::stream(5, "weights");
+        for n in [0, 1, PIECE - 1, 5 * PIECE + 3] {
+            let (mut alone, mut together) = (vec![0.0f32; n], vec![0.0f32; n]);
+            random.normals_at(0, 0.02, &mut alone);
+            fill_normals(random, 0.02, &mut together);
+            assert!(alone == together, "{n} numbers");
         }
     }
 

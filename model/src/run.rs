@@ -3,16 +3,16 @@
 //! In: a [`Trainer`], a folder, when to save and to validate. Out: `metrics.jsonl`, `loss.svg` and
 //! checkpoints `step-NNNNNN/`. It knows no terminal: an [`Observer`] does.
 
+mod launches;
+
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::bigram::Bigram;
 use crate::checkpoint::{self, CheckpointError};
-use crate::corpus::CorpusError;
 use crate::metrics::{self, Metrics, MetricsError, Record};
 use crate::plot::{Plot, PlotError};
-use crate::split::Split;
 use crate::trainer::{StepReport, TrainError, Trainer};
+use launches::Launches;
 
 /// When to validate, save and stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,25 @@ pub struct Rhythm {
     pub stop_after: Option<u64>,
     /// Checkpoints to keep.
     pub n_kept: usize,
+    /// How far the device may be ahead of what is known of it.
+    pub pace: Pace,
+}
+
+/// How steps are launched. It changes when their outcomes are known, and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Steps that are launched together and waited for once.
+    pub steps_per_launch: u64,
+    /// Launches under way at most; with 1, the device waits while the host takes note of what it did.
+    pub launches: usize,
+}
+
+impl Pace {
+    /// Each step is waited for.
+    pub const SINGLE: Self = Self { steps_per_launch: 1, launches: 1 };
+
+    /// A device with memory of its own: it is never idle.
+    pub const AHEAD: Self = Self { steps_per_launch: 1, launches: 2 };
 }
 
 /// Told what happens.
@@ -37,7 +56,9 @@ pub trait Observer {
     fn validated(&mut self, step: u64, loss: f64);
     /// A checkpoint was saved.
     fn saved(&mut self, folder: &Path);
-    /// Asked after every step: stop here?
+    /// The mean loss of a bigram model, to be drawn beside; asked whenever the picture is.
+    fn bigram(&mut self) -> Option<f64>;
+    /// Asked after every step: stop here, with what is under way?
     fn wants_stop(&self) -> bool;
 }
 
@@ -93,14 +114,6 @@ impl RunError {
     }
 }
 
-/// The bigram model's mean loss on what `trainer` validates on, counted on the training part, nats per token.
-///
-/// # Errors
-/// When the corpus cannot be read.
-pub fn bigram_loss(trainer: &Trainer<'_>, split: &Split) -> Result<f64, CorpusError> {
-    Bigram::count(&split.training, Bigram::N_TOKENS)?.mean_nats(trainer.cover())
-}
-
 /// Trains until the last step or until told to stop, then validates, saves and draws. `options` goes into every
 /// checkpoint as it is.
 ///
@@ -113,10 +126,9 @@ pub fn run(
     rhythm: Rhythm,
     options: &serde_json::Value,
     title: &str,
-    bigram: Option<f64>,
     observer: &mut dyn Observer,
 ) -> Result<Summary, RunError> {
-    let outcome = steps(trainer, folder, rhythm, options, title, bigram, observer);
+    let outcome = steps(trainer, folder, rhythm, options, title, observer);
     if outcome.as_ref().is_err_and(RunError::leaves_weights)
         && trainer.has_unsaved_steps()
         && let Ok(saved) = trainer.save(folder, options)
@@ -132,7 +144,6 @@ fn steps(
     rhythm: Rhythm,
     options: &serde_json::Value,
     title: &str,
-    bigram: Option<f64>,
     observer: &mut dyn Observer,
 ) -> Result<Summary, RunError> {
     let first = trainer.step_number();
@@ -153,48 +164,63 @@ fn steps(
     let stable = Some(trainer.options().stable_steps()).filter(|step| *step < n_steps);
     let tokens_per_step =
         (trainer.options().batch * trainer.options().length * trainer.options().accumulate) as f64;
+    let stop = rhythm.stop_after.map(|n| first.saturating_add(n));
+    let mut launches = Launches::new(rhythm, [Some(n_steps), stable, stop].into_iter().flatten().collect());
+    let mut clock = Instant::now();
     while summary.step < n_steps && !summary.stopped {
-        let begun = Instant::now();
-        let report = trainer.step()?;
-        let seconds = begun.elapsed().as_secs_f64();
-        busy += seconds;
-        summary.step = report.step;
-        summary.loss = Some(report.loss);
-        let done = report.step - first;
-        summary.tokens_per_second = tokens_per_step * done as f64 / busy;
-        observer.step(&report, tokens_per_step / seconds);
-        let last = report.step == n_steps;
-        summary.stopped = !last && (observer.wants_stop() || rhythm.stop_after == Some(done));
-        let due = |every: u64| every > 0 && report.step.is_multiple_of(every);
-        // A run that is told to stop does not make its user wait for a validation.
-        let validates = last || (!summary.stopped && due(rhythm.eval_every));
-        if validates {
-            let loss = trainer.evaluate(&mut |done, of| observer.validating(done, of))?;
-            summary.validation_loss = Some(loss);
-            observer.validated(report.step, loss);
-        }
-        metrics.append(&Record {
-            step: report.step,
-            tokens: report.tokens,
-            loss: report.loss,
-            learning_rate: report.learning_rate,
-            grad_norm: report.gradient_norm,
-            tokens_per_second: tokens_per_step / seconds,
-            validation_loss: validates.then_some(summary.validation_loss).flatten(),
-            elapsed: started.elapsed().as_secs_f64(),
-        })?;
-        if last || summary.stopped || due(rhythm.save_every) || stable == Some(report.step) {
-            if !metrics_path.exists() {
-                return Err(RunError::Gone(metrics_path));
+        let n = launches.advance(trainer)?;
+        let seconds = clock.elapsed().as_secs_f64() / n as f64;
+        clock = Instant::now();
+        for _ in 0..n {
+            let report = trainer.finish()?;
+            busy += seconds;
+            summary.step = report.step;
+            summary.loss = Some(report.loss);
+            let done = report.step - first;
+            summary.tokens_per_second = tokens_per_step * done as f64 / busy;
+            observer.step(&report, tokens_per_step / seconds);
+            let last = report.step == n_steps;
+            launches.ends |= observer.wants_stop() || rhythm.stop_after == Some(done);
+            // Steps that are under way are finished first.
+            summary.stopped = !last && launches.ends && trainer.launched() == report.step;
+            let due = |every: u64| every > 0 && report.step.is_multiple_of(every);
+            // A run that is told to stop does not make its user wait for a validation.
+            let validates = last || (!launches.ends && due(rhythm.eval_every));
+            if validates {
+                let loss = trainer.evaluate(&mut |done, of| observer.validating(done, of))?;
+                summary.validation_loss = Some(loss);
+                observer.validated(report.step, loss);
             }
-            let saved = trainer.save(folder, options)?;
-            checkpoint::prune(folder, rhythm.n_kept, stable)?;
-            observer.saved(&saved);
-            summary.checkpoint = Some(saved);
-        }
-        if validates || summary.stopped {
-            let records = metrics::read(&metrics_path)?;
-            Plot { title, records: &records, bigram }.save(&folder.join("loss.svg"))?;
+            metrics.append(&Record {
+                step: report.step,
+                tokens: report.tokens,
+                loss: report.loss,
+                learning_rate: report.learning_rate,
+                grad_norm: report.gradient_norm,
+                tokens_per_second: tokens_per_step / seconds,
+                validation_loss: validates.then_some(summary.validation_loss).flatten(),
+                loss_scale: report.loss_scale,
+                skipped_steps: report.skipped_steps,
+                elapsed: started.elapsed().as_secs_f64(),
+            })?;
+            if last || summary.stopped || due(rhythm.save_every) || stable == Some(report.step) {
+                if !metrics_path.exists() {
+                    return Err(RunError::Gone(metrics_path));
+                }
+                let saved = trainer.save(folder, options)?;
+                checkpoint::prune(folder, rhythm.n_kept, stable)?;
+                observer.saved(&saved);
+                summary.checkpoint = Some(saved);
+            }
+            if validates || summary.stopped {
+                let records = metrics::read(&metrics_path)?;
+                Plot { title, records: &records, bigram: observer.bigram() }
+                    .save(&folder.join("loss.svg"))?;
+            }
+            if trainer.launched() == report.step {
+                // What was done between two steps is no part of the next one.
+                clock = Instant::now();
+            }
         }
     }
     Ok(summary)

@@ -1,17 +1,24 @@
-//! Training steps and evaluations over any executor.
+//! Training steps over any executor.
 //!
 //! In: a Shape, options, a corpus, an executor; a checkpoint to go on from. Out: what each step did, checkpoints. It
 //! knows no terminal, no folder layout and no device.
+//!
+//! A step is launched and, later, finished: launching asks for all of it and waits for nothing, finishing takes its loss
+//! and gradient norm. A device so never waits for the host, as long as the next step is launched before the last one is
+//! finished. What is read back is the same however many steps are under way.
 
 mod error;
+mod evaluation;
+mod fault;
+mod flight;
 mod options;
 mod probe;
+mod saving;
 mod slots;
+mod state;
 
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::collections::VecDeque;
 
-use kernwright_plan::buffer::BufferId;
 use kernwright_plan::executor::{Executor, ExecutorError, MicroStep, PlanId, Values};
 use kernwright_plan::passes::forward::Head;
 use kernwright_plan::plan::Phase;
@@ -19,11 +26,12 @@ use kernwright_plan::shape::Shape;
 use kernwright_plan::{Options as PlanOptions, forward_step, train_step};
 
 use crate::batches::{Batch, Cover, Loader, Position, Sampler, Share};
-use crate::checkpoint::{self, Checkpoint, Kind, Progress};
+use crate::checkpoint::{self, Checkpoint};
 use crate::random::Random;
 use crate::split::Split;
 use crate::weights;
-use slots::{Slots, find};
+use flight::{Flight, Numbers, Outcome};
+use slots::{InputSlots, StepSlots};
 
 pub use error::{Divergence, TrainError};
 pub use options::{Asked, MOST_TOKENS, Stretch, TrainOptions};
@@ -42,7 +50,14 @@ pub struct StepReport {
     pub gradient_norm: f64,
     /// The learning rate.
     pub learning_rate: f64,
+    /// Where the loss is scaled, for fp16: what it will be multiplied by in the next step.
+    pub loss_scale: Option<f64>,
+    /// And the steps so far that updated nothing, since a gradient overflowed.
+    pub skipped_steps: Option<u64>,
 }
+
+/// Most batches that wait for their step.
+const MOST_READY: usize = 64;
 
 /// A model in training.
 pub struct Trainer<'a> {
@@ -52,14 +67,20 @@ pub struct Trainer<'a> {
     loader: Loader,
     cover: Cover,
     training: PlanId,
-    training_slots: Slots,
+    training_slots: StepSlots,
     evaluation: PlanId,
-    evaluation_slots: Slots,
+    evaluation_slots: InputSlots,
+    /// Steps finished.
     step: u64,
+    /// Tokens of them.
     tokens: u64,
     random: Random,
-    /// Where the next step begins in the corpus; a step that fails half-way has taken batches for nothing.
+    /// Where the step after the last finished one begins in the corpus.
     position: Position,
+    /// Steps launched and not finished, oldest first.
+    flights: VecDeque<Flight>,
+    /// A step that is launched went wrong, and those launched after it left the weights alone.
+    halted: bool,
     /// Steps done when the newest checkpoint was written.
     saved: u64,
     /// The step after which the validation loss was last found to be a number.
@@ -84,6 +105,9 @@ impl<'a> Trainer<'a> {
         let (batch, length) = (options.batch, options.length);
         let sampler = Sampler::new(split.training.clone(), options.seed, batch, length, Share::WHOLE)?;
         let cover = Cover::new(split.validation.clone(), batch, length, options.eval_batches)?;
+        if let Some(checkpoint) = checkpoint {
+            state::recall(executor, &checkpoint.manifest.progress.executor)?;
+        }
         let training = executor.load(train_step(shape, &plan_options, batch, length))?;
         let plain = PlanOptions { z_loss: 0.0, ..plan_options };
         let evaluation = executor.load(forward_step(shape, &plain, batch, length, Head::Loss))?;
@@ -95,6 +119,7 @@ impl<'a> Trainer<'a> {
                 let progress = &checkpoint.manifest.progress;
                 checkpoint::check_shape(&progress.shape, &shape.text())?;
                 weights::load(executor, training, shape, checkpoint)?;
+                state::write(executor, training, &progress.executor)?;
                 (step, tokens, position) = (progress.step, progress.tokens, progress.position);
                 random = progress.random;
                 let said = options.tokens_at(step);
@@ -104,10 +129,12 @@ impl<'a> Trainer<'a> {
             }
         }
         executor.run_phase(training, Phase::Prepare, MicroStep::First)?;
+        // A step takes all of its batches at once.
+        let n_ready = (2 * options.accumulate).min(MOST_READY);
         Ok(Self {
-            training_slots: Slots::find(executor, training)?,
-            evaluation_slots: Slots::find(executor, evaluation)?,
-            loader: Loader::start(sampler, position)?,
+            training_slots: StepSlots::find(executor, training)?,
+            evaluation_slots: InputSlots::find(executor, evaluation)?,
+            loader: Loader::start(sampler, position, n_ready)?,
             executor,
             shape,
             options,
@@ -118,18 +145,26 @@ impl<'a> Trainer<'a> {
             tokens,
             random,
             position,
+            flights: VecDeque::new(),
+            halted: false,
             saved: step,
             evaluated: None,
         })
     }
 
-    /// Steps done.
+    /// Steps finished.
     #[must_use]
     pub fn step_number(&self) -> u64 {
         self.step
     }
 
-    /// Is there a step that no checkpoint holds?
+    /// Steps launched, the finished ones included.
+    #[must_use]
+    pub fn launched(&self) -> u64 {
+        self.step + self.flights.len() as u64
+    }
+
+    /// Is there a finished step that no checkpoint holds?
     #[must_use]
     pub fn has_unsaved_steps(&self) -> bool {
         self.step > self.saved
@@ -152,189 +187,131 @@ impl<'a> Trainer<'a> {
         self.executor
     }
 
-    /// One step: `accumulate` micro-batches whose sum is the gradient of one large batch, then the update.
+    /// One step from its batches to its outcome. What was launched before is finished first, unreported.
     ///
     /// # Errors
-    /// When data or device fail, or loss or gradient are no longer numbers; the weights are those of before then.
-    #[allow(clippy::cast_possible_truncation)]
+    /// As [`Trainer::launch`] and [`Trainer::finish`].
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
+        self.launch()?;
+        self.wait_for(self.flights.len())?;
+        while self.flights.len() > 1 {
+            self.finish()?;
+        }
+        self.finish()
+    }
+
+    /// Asks for one step: `accumulate` micro-batches whose sum is the gradient of one large batch, then the update.
+    ///
+    /// # Errors
+    /// When the data cannot be read, or the device fails. What was launched before may still be finished in the first
+    /// case.
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn launch(&mut self) -> Result<(), TrainError> {
         let batches = (0..self.options.accumulate).map(|_| self.loader.take());
         let batches = batches.collect::<Result<Vec<_>, _>>()?;
         let n_counted: usize = batches.iter().map(|batch| batch.n_counted).sum();
-        let learning_rate = self.options.learning_rate(self.step);
+        let (plan, slots) = (self.training, self.training_slots);
+        let before = self.launched();
+        let learning_rate = self.options.learning_rate(before);
+        let number = i32::try_from(before + 1).unwrap_or(i32::MAX);
+        self.executor.write(plan, slots.learning_rate, Values::Float(&[learning_rate as f32]))?;
+        self.executor.write(plan, slots.step, Values::Int(&[number]))?;
+        let gradient = self.gradient_steps();
         for (index, batch) in batches.iter().enumerate() {
             let micro = if index == 0 { MicroStep::First } else { MicroStep::Later };
-            self.feed(self.training, self.training_slots, batch, n_counted)?;
-            self.executor.run_phase(self.training, Phase::Forward, micro)?;
-            self.executor.run_phase(self.training, Phase::Backward, micro)?;
+            self.feed(plan, slots.inputs, batch, n_counted)?;
+            self.executor.run(plan, gradient.clone(), micro)?;
         }
-        let loss = self.scalar(self.training_slots.loss)?;
-        if !loss.is_finite() {
-            return Err(self.diverged("loss", loss, &batches, n_counted));
-        }
-        let number = i32::try_from(self.step + 1).unwrap_or(i32::MAX);
-        for (name, values) in
-            [("learning_rate", Values::Float(&[learning_rate as f32])), ("step", Values::Int(&[number]))]
-        {
-            let buffer = find(self.executor, self.training, name)?;
-            self.executor.write(self.training, buffer, values)?;
+        let outcome = self.update()?;
+        let tokens = self.flights.back().map_or(self.tokens, |flight| flight.tokens)
+            + batches.iter().map(|batch| batch.tokens.len() as u64).sum::<u64>();
+        let position = self.loader.position();
+        self.flights.push_back(Flight { tokens, position, learning_rate, batches, n_counted, outcome });
+        Ok(())
+    }
+
+    /// The steps of the plan that a micro-batch runs.
+    fn gradient_steps(&self) -> std::ops::Range<usize> {
+        let plan = self.executor.plan(self.training);
+        plan.phase(Phase::Forward).start..plan.phase(Phase::Backward).end
+    }
+
+    /// Asks for the update and for loss and norm. Weights are left alone where one of them is no number, and then also
+    /// by the steps that were launched after it.
+    fn update(&mut self) -> Result<Outcome, ExecutorError> {
+        let (plan, slots) = (self.training, self.training_slots);
+        let update = self.executor.plan(plan).phase(Phase::Update);
+        if slots.halted.is_some() {
+            self.executor.run(plan, update, MicroStep::First)?;
+            return Outcome::ask(self.executor, plan, slots);
         }
         // The norm comes first: a gradient that is no number must not reach the weights.
-        let (norm, norm_steps) = self.norm()?;
-        self.executor.run(self.training, norm_steps.clone(), MicroStep::First)?;
-        let gradient_norm = self.scalar(norm)?;
-        if !gradient_norm.is_finite() {
-            return Err(self.diverged("gradient's norm", gradient_norm, &batches, n_counted));
+        let loss = flight::scalar(&self.executor.read(plan, slots.inputs.loss)?);
+        self.halted |= !loss.is_finite();
+        let mut gradient_norm = f64::NAN;
+        if !self.halted {
+            self.executor.run(plan, update.start..slots.norm_end, MicroStep::First)?;
+            gradient_norm = flight::scalar(&self.executor.read(plan, slots.gradient_norm)?);
+            self.halted |= !gradient_norm.is_finite();
         }
-        let update = self.executor.plan(self.training).phase(Phase::Update);
-        self.executor.run(self.training, norm_steps.end..update.end, MicroStep::First)?;
+        if !self.halted {
+            self.executor.run(plan, slots.norm_end..update.end, MicroStep::First)?;
+        }
+        Ok(Outcome::Here(Numbers { loss, gradient_norm, scaling: None }))
+    }
+
+    /// Waits until the `n` oldest of the launched steps are done, by one wait for the last of them.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn wait_for(&mut self, n: usize) -> Result<(), TrainError> {
+        if let Some(last) = n.checked_sub(1).and_then(|index| self.flights.get_mut(index)) {
+            last.outcome.arrive(self.executor)?;
+        }
+        Ok(())
+    }
+
+    /// What the oldest of the launched steps did, waiting for it where it is not done.
+    ///
+    /// # Errors
+    /// When none was launched, the device failed, or the step's loss or gradient are no longer numbers. Then the weights
+    /// are those of before that step, and steps that were launched after it are as if they had not been.
+    pub fn finish(&mut self) -> Result<StepReport, TrainError> {
+        let mut flight = self.flights.pop_front().ok_or(TrainError::NotLaunched)?;
+        let Numbers { loss, gradient_norm, scaling } = flight.outcome.arrive(self.executor)?;
+        for (what, value) in [("loss", loss), ("gradient's norm", gradient_norm)] {
+            // With a scaled loss, an overflow costs this step and no more.
+            if !value.is_finite() && scaling.is_none_or(|scaling| scaling.halted) {
+                return Err(self.diverged(what, value, &flight));
+            }
+        }
         self.step += 1;
-        self.position = self.loader.position();
-        self.tokens += batches.iter().map(|batch| batch.tokens.len() as u64).sum::<u64>();
-        Ok(StepReport { step: self.step, tokens: self.tokens, loss, gradient_norm, learning_rate })
-    }
-
-    /// The buffer of the gradient's norm, and the steps of the update up to the one that writes it.
-    fn norm(&self) -> Result<(BufferId, Range<usize>), ExecutorError> {
-        let norm = find(self.executor, self.training, "gradient_norm")?;
-        let plan = self.executor.plan(self.training);
-        let update = plan.phase(Phase::Update);
-        let writes = |index: &usize| plan.steps[*index].writes.iter().any(|write| write.buffer == norm);
-        let end = update.clone().find(writes).map_or(update.start, |index| index + 1);
-        Ok((norm, update.start..end))
-    }
-
-    /// The error for a training step whose outcome is not finite. The weights are still those it began with.
-    fn diverged(
-        &mut self,
-        what: &'static str,
-        value: f64,
-        batches: &[Batch],
-        n_counted: usize,
-    ) -> TrainError {
-        // The update before is what may have spoilt the weights.
-        let learning_rate = self.options.learning_rate(self.step.saturating_sub(1));
-        match self.probe(batches, n_counted) {
-            Ok(fault) => {
-                let step = self.step + 1;
-                TrainError::Diverged(Box::new(Divergence { what, step, value, learning_rate, fault }))
-            }
-            Err(error) => error.into(),
-        }
-    }
-
-    fn probe(&mut self, batches: &[Batch], n_counted: usize) -> Result<Option<Fault>, ExecutorError> {
-        let (plan, norm_steps) = (self.training, self.norm()?.1);
-        let mut fault = probe::stored(self.executor, plan)?;
-        let micro_steps =
-            [Phase::Forward, Phase::Backward].map(|phase| self.executor.plan(plan).phase(phase));
-        for (index, batch) in batches.iter().enumerate() {
-            if fault.is_some() {
-                return Ok(fault);
-            }
-            self.feed(plan, self.training_slots, batch, n_counted)?;
-            for steps in micro_steps.clone() {
-                if fault.is_none() {
-                    fault = probe::rerun(self.executor, plan, steps, index)?;
-                }
-            }
-        }
-        match fault {
-            None => probe::rerun(self.executor, plan, norm_steps, 0),
-            fault => Ok(fault),
-        }
-    }
-
-    /// The mean loss over the validation cover, nats per token. It changes nothing that training depends on. `done` is
-    /// told how many of how many batches are done.
-    ///
-    /// # Errors
-    /// When data or device fail, or the loss is no number.
-    pub fn evaluate(&mut self, done: &mut dyn FnMut(usize, usize)) -> Result<f64, TrainError> {
-        let n_batches = self.cover.n_batches();
-        let mut loss = 0.0;
-        for index in 0..n_batches {
-            loss += self.evaluate_batch(index)?;
-            done(index + 1, n_batches);
-        }
-        self.evaluated = Some(self.step);
-        Ok(loss)
-    }
-
-    /// What batch `index` of the cover adds to the mean loss.
-    fn evaluate_batch(&mut self, index: usize) -> Result<f64, TrainError> {
-        let (plan, slots) = (self.evaluation, self.evaluation_slots);
-        let batch = self.cover.read(index)?;
-        self.feed(plan, slots, &batch, self.cover.n_targets())?;
-        self.executor.run_phase(plan, Phase::Forward, MicroStep::First)?;
-        let loss = f64::from(self.executor.read(plan, slots.loss)?[0]);
-        if loss.is_finite() {
-            return Ok(loss);
-        }
-        let mut fault = probe::stored(self.executor, plan)?;
-        if fault.is_none() {
-            let steps = self.executor.plan(plan).phase(Phase::Forward);
-            fault = probe::rerun(self.executor, plan, steps, 0)?;
-        }
-        let learning_rate = self.options.learning_rate(self.step.saturating_sub(1));
-        let (what, step) = ("validation loss", self.step);
-        Err(TrainError::Diverged(Box::new(Divergence { what, step, value: loss, learning_rate, fault })))
-    }
-
-    /// Saves a checkpoint in the folder of the run. `options` is kept as it is, for whoever resumes.
-    ///
-    /// # Errors
-    /// When the device or the disk fails, or the weights are of no use: one is no number or too large to be squared, or
-    /// they give no finite loss on held-out text. An earlier checkpoint is left whole.
-    pub fn save(&mut self, run: &Path, options: &serde_json::Value) -> Result<PathBuf, TrainError> {
-        let progress = Progress {
-            program: concat!("kernwright ", env!("CARGO_PKG_VERSION")).to_owned(),
-            shape: self.shape.text(),
+        (self.tokens, self.position) = (flight.tokens, flight.position);
+        Ok(StepReport {
             step: self.step,
             tokens: self.tokens,
-            seed: self.options.seed,
-            random: self.random,
-            position: self.position,
-            options: options.clone(),
-            executor: serde_json::Value::Null,
-        };
-        if self.evaluated != Some(self.step) {
-            // Data that cannot be read is no reason to lose the weights.
-            if let Err(error @ TrainError::Diverged(_)) = self.evaluate_batch(0) {
-                return Err(error);
-            }
+            loss,
+            gradient_norm,
+            learning_rate: flight.learning_rate,
+            loss_scale: scaling.map(|scaling| scaling.scale),
+            skipped_steps: scaling.map(|scaling| scaling.skipped),
+        })
+    }
+
+    /// Finishes what is launched, unreported.
+    fn land(&mut self) -> Result<(), TrainError> {
+        self.wait_for(self.flights.len())?;
+        while !self.flights.is_empty() {
+            self.finish()?;
         }
-        let (tensors, parameters) = (weights::tensors(self.shape), self.shape.parameters());
-        let (executor, plan) = (&*self.executor, self.training);
-        let saved = checkpoint::save(run, &progress, &tensors, &mut |kind, name, out| {
-            let parameter = parameters.iter().find(|parameter| parameter.name == name);
-            let parameter = parameter.ok_or_else(|| format!("the shape has no `{name}`"))?;
-            let values = weights::read(executor, plan, kind, parameter)?;
-            // A norm or a product squares weights; a huge one cannot be trained on.
-            let is_sound = |value: &f32| match kind {
-                Kind::Weight => (value * value).is_finite(),
-                Kind::FirstMoment | Kind::SecondMoment => value.is_finite(),
-            };
-            if let Some(index) = values.iter().position(|value| !is_sound(value)) {
-                let value = values[index];
-                return Err(format!(
-                    "element {index} must be a number whose square fp32 can hold, found `{value:e}`: \
-                     the learning rate may be too high"
-                )
-                .into());
-            }
-            out.copy_from_slice(&values);
-            Ok(())
-        })?;
-        self.saved = self.step;
-        Ok(saved)
+        Ok(())
     }
 
     #[allow(clippy::cast_possible_truncation)]
     fn feed(
         &mut self,
         plan: PlanId,
-        slots: Slots,
+        slots: InputSlots,
         batch: &Batch,
         n_counted: usize,
     ) -> Result<(), ExecutorError> {
@@ -344,9 +321,5 @@ impl<'a> Trainer<'a> {
         executor.write(plan, slots.token_order, Values::Int(&batch.token_order))?;
         executor.write(plan, slots.targets, Values::Int(&batch.targets))?;
         executor.write(plan, slots.inverse_count, Values::Float(&[inverse]))
-    }
-
-    fn scalar(&self, buffer: BufferId) -> Result<f64, ExecutorError> {
-        Ok(f64::from(self.executor.read(self.training, buffer)?[0]))
     }
 }

@@ -7,7 +7,7 @@ use kernwright_plan::executor::{Executor, ExecutorError, PlanId, Values};
 use kernwright_plan::shape::{Initial, Parameter, Shape};
 
 use crate::checkpoint::{Checkpoint, CheckpointError, Kind, TensorShape};
-use crate::random::Random;
+use crate::random::{Random, fill_normals};
 
 /// What goes wrong with weights.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ pub fn initialise(
             Initial::Zeros => {}
             Initial::Ones => values.fill(1.0),
             Initial::Normal(deviation) => {
-                Random::stream(seed, &parameter.name).normals_at(0, deviation, &mut values);
+                fill_normals(Random::stream(seed, &parameter.name), deviation, &mut values);
             }
         }
         executor.write(plan, buffer, Values::Float(&parameter.pad(&values)))?;

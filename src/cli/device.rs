@@ -3,6 +3,7 @@
 //! In: what was asked for, a Shape, the environment. Out: an executor, the options of plans for it, and what to call it.
 //! A GPU is taken where there is one that can run the model, else the CPU; one line on standard error says which, and why.
 
+mod host_memory;
 mod kernels;
 mod products;
 
@@ -13,7 +14,7 @@ use clap::Args;
 use kernwright_compile::{Libraries, Library};
 use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::arch::Arch;
-use kernwright_plan::card::{self, Card};
+use kernwright_plan::card::Card;
 use kernwright_plan::executor::Executor;
 use kernwright_plan::shape::Shape;
 use kernwright_runtime::driver::DriverError;
@@ -31,9 +32,6 @@ pub(super) struct DeviceArguments {
     /// Threads of the CPU; the result is the same for any number [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub(super) threads: Option<u16>,
-    /// In which order products of a GPU may add: for commands that may be asked for any.
-    #[arg(skip)]
-    pub(super) order: Order,
 }
 
 /// What was asked for.
@@ -55,6 +53,8 @@ pub(super) struct Device {
     pub(super) options: PlanOptions,
     /// In a few words: `CPU`, or the GPU's number, name and target.
     pub(super) description: String,
+    /// Bytes that are free there, where that is known.
+    pub(super) free: Option<u64>,
     /// What is known of it, where it is a GPU.
     pub(super) gpu: Option<OfGpu>,
 }
@@ -70,6 +70,9 @@ pub(super) struct OfGpu {
     pub(super) uuid: Option<String>,
 }
 
+/// Bytes of a GPU that no plan speaks of: kernels, graphs, what the driver keeps.
+const RESERVE: u64 = 256 << 20;
+
 /// What `--device` was given.
 pub(super) fn parse(text: &str) -> Result<Asked, String> {
     match text {
@@ -82,36 +85,38 @@ pub(super) fn parse(text: &str) -> Result<Asked, String> {
     }
 }
 
-/// Opens what was asked for, to run plans of a Shape.
+/// Opens what was asked for, to run plans of a Shape; products may add in this order.
 pub(super) fn executor(
     asked: &DeviceArguments,
     shape: &Shape,
     declared: Option<Declared>,
     environment: &Environment,
+    order: Order,
 ) -> Result<Device, Box<dyn Error>> {
-    let (device, why) = choose(asked, shape, declared, environment)?;
+    let (device, why) = choose(asked, shape, declared, environment, order)?;
     let why = why.map_or(String::new(), |why| format!(": {why}"));
     terminal::note(&format!("device: {}{why}", device.description));
     Ok(device)
 }
 
-/// The same, silently; and why it is not a GPU, where one was hoped for.
-fn choose(
+/// The same, silently, in the order that sums of products may have; and why it is not a GPU, where one was hoped for.
+pub(super) fn choose(
     asked: &DeviceArguments,
     shape: &Shape,
     declared: Option<Declared>,
     environment: &Environment,
+    order: Order,
 ) -> Result<(Device, Option<String>), Box<dyn Error>> {
     match asked.device {
         Asked::Cpu => Ok((cpu(asked)?, None)),
-        Asked::Cuda(index) => Ok((of_gpu(gpu(index, asked.order, shape, declared, environment)?), None)),
+        Asked::Cuda(index) => Ok((of_gpu(gpu(index, shape, declared, environment, order)?), None)),
         Asked::Auto => {
             // Looking for the driver alone costs next to nothing where there is none.
             let driver = Libraries::find_driver(&environment.places);
             if driver.best(Library::Driver).is_none() {
                 return Ok((cpu(asked)?, Some("no NVIDIA driver was found".to_owned())));
             }
-            match gpu(0, asked.order, shape, declared, environment) {
+            match gpu(0, shape, declared, environment, order) {
                 Ok(executor) => Ok((of_gpu(executor), None)),
                 Err(error) => Ok((cpu(asked)?, Some(kernwright_plan::chain(error.as_ref())))),
             }
@@ -121,7 +126,8 @@ fn choose(
 
 fn cpu(asked: &DeviceArguments) -> Result<Device, Box<dyn Error>> {
     let executor = Box::new(Cpu::new(asked.threads.map(usize::from))?);
-    Ok(Device { executor, options: PlanOptions::host(), description: "CPU".to_owned(), gpu: None })
+    let (description, free) = ("CPU".to_owned(), host_memory::available());
+    Ok(Device { executor, options: PlanOptions::host(), description, free, gpu: None })
 }
 
 /// A GPU as what runs a model.
@@ -130,17 +136,21 @@ pub(super) fn of_gpu(executor: Cuda<Gpu>) -> Device {
     let GpuFacts { index, name, driver, .. } = facts;
     let description = format!("GPU {index}, {name} ({}, CUDA {driver} driver)", executor.arch().name);
     let (arch, uuid) = (executor.arch().clone(), executor.driver().uuid().ok());
-    let gpu = Some(OfGpu { card: card::of_device(name, &arch), arch, uuid });
-    Device { executor: Box::new(executor), options: PlanOptions::default(), description, gpu }
+    // Code of kernels and graphs comes on top of what plans say.
+    let free = executor.driver().memory().ok().map(|(free, _)| free.saturating_sub(RESERVE));
+    let options =
+        PlanOptions { multiprocessors: Some(facts.multiprocessors as usize), ..PlanOptions::default() };
+    let gpu = Some(OfGpu { card: Card::of(name, facts.memory), arch, uuid });
+    Device { executor: Box::new(executor), options, description, free, gpu }
 }
 
 /// The executor over a GPU of its own, for who must know that it is one.
 pub(super) fn gpu(
     index: u32,
-    order: Order,
     shape: &Shape,
     declared: Option<Declared>,
     environment: &Environment,
+    order: Order,
 ) -> Result<Cuda<Gpu>, Box<dyn Error>> {
     let libraries = libraries::find(&environment.places);
     let facts = gpu::find(&libraries, index)?;

@@ -13,6 +13,7 @@ use kernwright_model::weights;
 use kernwright_plan::executor::MicroStep;
 use kernwright_plan::plan::Phase;
 use kernwright_plan::shape::{Shape, parse_text};
+use kernwright_runtime::gpu::products::Order;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -105,7 +106,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         return Err("`--prompt` is empty: generation needs a token to continue".into());
     }
 
-    let device = device::executor(&arguments.device, &shape, declared, environment)?;
+    let device = device::executor(&arguments.device, &shape, declared, environment, Order::Fixed)?;
     let Device { mut executor, options, .. } = device;
     let executor = executor.as_mut();
     let mut generator = Generator::new(&shape, &options)?;

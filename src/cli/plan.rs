@@ -23,7 +23,7 @@ use kernwright_plan::plan::{Plan, Step};
 use kernwright_plan::{Options, train_step};
 use listing::{Detail, Listing};
 use rows::{Memory, StepRow, Totals};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::process::ExitCode;
 
 /// Flags of `plan`.
@@ -87,9 +87,11 @@ pub(super) struct Arguments {
 }
 
 /// Values of `--attention`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Path {
     /// In one kernel that never writes the scores; with fp32 operands split
+    #[default]
     Fused,
     /// A product, a softmax and a product, with the scores in memory
     Split,

@@ -1,30 +1,39 @@
 //! `train`: flags, data and folder become a run; the run's events become a progress bar.
 
 mod bar;
+mod baseline;
+mod batch;
 mod config;
 mod data;
 mod flags;
 mod folder;
+mod memory;
 mod options;
 mod report;
 mod resolved;
 
+use super::device::{self, DeviceArguments};
 use super::shape::{Named, ShapeArguments};
 use super::{Declared, Outcome, shell};
 use crate::environment::Environment;
 use crate::terminal;
 use bar::Bar;
+use baseline::Baseline;
+use batch::{Batch, Candidate};
 use clap::Args;
 use config::Config;
 use flags::Flags;
 use folder::{Destination, Resumed};
 use kernwright_model::checkpoint::{Checkpoint, check_shape};
-use kernwright_model::run::{self, Rhythm};
+use kernwright_model::run::{self, Pace, Rhythm};
 use kernwright_model::trainer::Trainer;
-use kernwright_plan::Options as PlanOptions;
+use kernwright_plan::options::RunsOn;
 use kernwright_plan::shape::parse_text;
 use kernwright_runtime::Cpu;
+use kernwright_runtime::gpu::products::Order;
+use memory::Room;
 use options::Settings;
+use report::Speed;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -43,6 +52,8 @@ Examples:
                                                     u16 tokens as nanoGPT and llm.c write them
   kernwright train --resume runs/tiny --steps 4000  go on, for longer
   kernwright train --config runs/tiny/config.toml   the same run again, to the bit
+  kernwright train --preset seed-102m --data tokens.bin --length 1024 --batch auto
+                                                    as many sequences as fit
 
 A flag wins over --config, the file over the resumed checkpoint, that over the default. In the file the keys are the
 flags' names with _ for -, as in `learning_rate = 1e-3`, and paths count from the folder of the file. Flags about one
@@ -53,7 +64,14 @@ warm-up and its end stay at the tokens where they were, so that its steps are co
 order the data and stay. A run with --schedule wsd is prolonged by --steps from before its decay; the checkpoint there
 is kept, and --resume RUN/step-NNNNNN --out NEW begins a new run from it.
 
-Ctrl-C finishes the step, saves and says how to go on; a second one ends at once. A run keeps its last two
+A GPU is taken where there is one, and computes in the precision of the shape; the CPU computes in fp32. While a step runs
+on a GPU the next one is already asked for, so that it is never idle; --steps-per-launch asks for more at once, for steps
+so short that waiting shows. All memory is planned first: a batch that does not fit is refused before anything runs, with
+the command of the largest that does. --batch auto takes that one, --batch fastest tries powers of two up to it.
+--attention, --without and --nondeterministic say how a GPU computes; a run keeps them, and a resumed run repeats the
+bits of one that was not stopped, the algorithms of matrix products included, unless --nondeterministic was given.
+
+Ctrl-C finishes the steps under way, saves and says how to go on; a second one ends at once. A run keeps its last two
 checkpoints, config.toml, shape.toml (where --shape was given), metrics.jsonl (a line per step; losses in nats
 per token) and loss.svg. A folder whose run ended before its first checkpoint may be given to --out again.")]
 pub(super) struct Arguments {
@@ -73,9 +91,14 @@ pub(super) struct Arguments {
     /// Go on with the run in this folder [default: --out, else the newest in runs/]
     #[arg(long, value_name = "RUN", num_args = 0..=1)]
     resume: Option<Option<PathBuf>>,
-    /// Threads of the CPU; the result is the same for any number [default: all cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    device: DeviceArguments,
+    /// Refuse what needs more memory than this, and fit --batch auto and fastest into it [default: what is free]
+    #[arg(long, value_name = "MiB", value_parser = clap::value_parser!(u64).range(1..))]
+    memory_budget: Option<u64>,
+    /// Ask a GPU for K steps at once and wait for it once; the result is the same for any number
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    steps_per_launch: u64,
 }
 
 /// Runs it.
@@ -84,7 +107,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         terminal::note("note: this is a debug build, up to a hundred times slower than one with --release");
     }
     let mut config = arguments.config.as_deref().map(Config::read).transpose()?;
-    let (shape, flags) = match &mut config {
+    let (shape, mut flags) = match &mut config {
         Some(config) => {
             let shape = if arguments.shape.is_given() { &arguments.shape } else { &config.shape };
             let (shape, file) = (shape.clone(), config.flags.clone());
@@ -96,22 +119,53 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let checkpoint = checkpoint.as_ref();
     let model = choose_shape(&shape, declared, checkpoint)?;
     let mut settings = Settings::resolve(&flags, &model, checkpoint)?;
-    let checked = settings.train.check(&model.shape).and_then(|()| settings.check_schedule(&flags));
-    checked.map_err(|error| match &config {
-        Some(config) => config.locate(error),
-        None => error.into(),
-    })?;
+    let check = |settings: &Settings, flags: &Flags| {
+        let checked = settings.train.check(&model.shape).and_then(|()| settings.check_schedule(flags));
+        checked.map_err(|error| match &config {
+            Some(config) => config.locate(error),
+            None => error.into(),
+        })
+    };
+    check(&settings, &flags)?;
     let in_place = matches!(resumed, Some(Resumed::Run(_)));
     check_begin(&settings, checkpoint, arguments.out.as_deref().filter(|_| !in_place))?;
     let split = settings.open_data(&model.shape)?;
 
-    let plan_options = PlanOptions::host();
-    let mut executor = Cpu::new(arguments.threads.map(usize::from))?;
-    report::describe(&model, &settings, &plan_options, checkpoint)?;
+    let order = if settings.plan.nondeterministic { Order::Free } else { Order::Fixed };
+    let open = || device::choose(&arguments.device, &model.shape, declared, environment, order);
+    let (mut device, why) = open()?;
+    let plan_options = settings.plan.over(&device.options);
+    let launches = if plan_options.runs_on == RunsOn::Gpu { Pace::AHEAD.launches } else { 1 };
+    let pace = Pace { steps_per_launch: arguments.steps_per_launch, launches };
+    let room = Room::new(device.free, &device.description, arguments.memory_budget);
+    let (shape, options, room) = (&model.shape, &plan_options, &room);
+    let candidate = Candidate { shape, settings: &settings, options, room };
+    let found = match flags.batch {
+        Some(Batch::Auto) => Some(candidate.auto()?),
+        Some(Batch::Fastest) => {
+            // Each batch has the device for itself.
+            device.executor = Box::new(Cpu::new(Some(1))?);
+            let batch = candidate.fastest(&split, pace, &mut || Ok(open()?.0.executor))?;
+            device = open()?.0;
+            Some(batch)
+        }
+        _ => None,
+    };
+    if let Some(batch) = found {
+        let data = settings.data.clone();
+        flags.batch = Some(Batch::Of(batch));
+        settings = Settings { data, ..Settings::resolve(&flags, &model, checkpoint)? };
+        check(&settings, &flags)?;
+        check_begin(&settings, checkpoint, None)?;
+    }
+    Candidate { shape, settings: &settings, options, room }.check()?;
+    let speed = Speed::of(&model.shape, &settings.train, device.gpu.as_ref().and_then(|gpu| gpu.card));
+    report::describe(&model, &settings, &plan_options, &device, why.as_deref(), checkpoint)?;
+    let executor = &mut *device.executor;
     let mut trainer =
-        Trainer::new(&mut executor, &model.shape, settings.train.clone(), &plan_options, &split, checkpoint)?;
-    let bigram = run::bigram_loss(&trainer, &split)?;
-    terminal::line(&format!("bigram baseline: {bigram:.4} nats per token, on what validation measures"))?;
+        Trainer::new(executor, &model.shape, settings.train.clone(), &plan_options, &split, checkpoint)?;
+    let mut baseline = Baseline::start(&split, trainer.cover());
+    baseline.say()?;
     let destination = match resumed {
         Some(Resumed::Run(destination)) => destination,
         Some(Resumed::Branch(record)) => {
@@ -128,13 +182,14 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         save_every: settings.save_every,
         stop_after: arguments.stop_after,
         n_kept: 2,
+        pace,
     };
     let options = serde_json::to_value(&settings)?;
     // Until here a signal simply ends the program: there is nothing to save.
     let stop = watch_signals()?;
-    let mut bar = Bar::new(trainer.step_number(), settings.train.steps, &stop, environment);
-    let outcome =
-        run::run(&mut trainer, &destination.folder, rhythm, &options, &model.name, Some(bigram), &mut bar);
+    let mut bar =
+        Bar::new(trainer.step_number(), settings.train.steps, speed, &mut baseline, &stop, environment);
+    let outcome = run::run(&mut trainer, &destination.folder, rhythm, &options, &model.name, &mut bar);
     bar.finish();
     let summary = outcome.inspect_err(|error| destination.say_what_is_left(error.is_divergence()))?;
     if !summary.stopped && settings.data.is_bytes {
@@ -143,7 +198,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
             terminal::note(&format!("no sample: {error}"));
         }
     }
-    report::report(&summary, bigram, &destination.folder)?;
+    report::report(&summary, baseline.wait(), speed, &destination.folder)?;
     Ok(match stop.load(Ordering::Relaxed) {
         0 => ExitCode::SUCCESS,
         signal => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),

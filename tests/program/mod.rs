@@ -32,6 +32,8 @@ impl Program {
     pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kernwright"));
         command.args(arguments.split_whitespace()).current_dir(self.folder.path()).stdin(Stdio::null());
+        // What is tested is the program: the same on a machine with a GPU.
+        command.env("CUDA_VISIBLE_DEVICES", "");
         command
     }
 

@@ -184,49 +184,33 @@ const fn professional(
     clocked(name, arch, chip, 4.0, memory, source)
 }
 
-/// Words of a device's name that tell nothing of its speeds.
-const IDLE: &[&str] = &[
-    "nvidia",
-    "geforce",
-    "gpu",
-    "generation",
-    "sxm",
-    "sxm4",
-    "sxm5",
-    "hbm3",
-    "hbm3e",
-    "blackwell",
-    "workstation",
-    "edition",
-];
-
-/// The card that a driver calls by this name, if it is in the table: the one that has most words of it, where nothing is
-/// left over that could make it another (`Laptop`, `Max-Q`). The first form of a card is the one named without it:
-/// `NVIDIA H200` is an H200 SXM.
-#[must_use]
-pub fn of_device(name: &str, arch: &crate::arch::Arch) -> Option<&'static Card> {
-    let words = |name: &str| -> Vec<String> {
-        let name = name.to_lowercase();
-        name.split(|sign: char| !sign.is_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .map(str::to_owned)
-            .collect()
-    };
-    let said = words(name);
-    let is_memory = |word: &str| word.strip_suffix("gb").is_some_and(|n| n.parse::<u32>().is_ok());
-    let of_arch = ALL.iter().filter(|card| Some(card.arch) == arch.like.as_deref().or(Some(&arch.name)));
-    let fitting = of_arch.filter_map(|card| {
-        let own = words(&card.name);
-        let has_all = own.iter().all(|word| said.contains(word) || word == "sxm");
-        let is_idle = |word: &String| own.contains(word) || IDLE.contains(&word.as_str()) || is_memory(word);
-        let n_common = own.iter().filter(|word| said.contains(word)).count();
-        (has_all && said.iter().all(is_idle)).then_some((n_common, card))
-    });
-    // Of equals the first: the table has a card's usual form first.
-    fitting.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, card)| card)
-}
-
 impl Card {
+    /// The card that a driver calls `name` and says has so many bytes; `None` where the table lacks it. A driver's name
+    /// has more words than a shop's, and leaves out the memory where there is one size only.
+    #[must_use]
+    pub fn of(name: &str, memory: u64) -> Option<&'static Self> {
+        let words = |text: &str| -> Vec<String> {
+            text.to_lowercase().split([' ', '-']).map(ToOwned::to_owned).collect()
+        };
+        let is_size = |word: &str| word.strip_suffix("gb").is_some_and(|size| size.parse::<u32>().is_ok());
+        let is_filler = |word: &str| {
+            let fillers =
+                ["nvidia", "geforce", "generation", "blackwell", "workstation", "server", "edition"];
+            fillers.contains(&word) || ["sxm", "hbm"].iter().any(|one| word.starts_with(one)) || is_size(word)
+        };
+        let found = words(name);
+        let fits = |card: &&Self| {
+            let of_card = words(&card.name);
+            let is_named = of_card.iter().all(|word| is_filler(word) || found.contains(word));
+            // A part of the memory is the driver's own, and some makers count in powers of ten.
+            let share = memory as f64 / card.memory as f64;
+            is_named
+                && found.iter().all(|word| is_filler(word) || of_card.contains(word))
+                && (0.88..1.08).contains(&share)
+        };
+        ALL.iter().find(fits)
+    }
+
     /// What flags call it: `rtx-4090`.
     #[must_use]
     pub fn slug(&self) -> String {
@@ -251,26 +235,27 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_s_name_for_a_card_finds_it_and_no_other() {
-        for (name, arch, card) in [
-            ("NVIDIA H200", "sm_90a", Some("H200 SXM")),
-            ("NVIDIA H200 NVL", "sm_90a", Some("H200 NVL")),
-            ("NVIDIA H100 80GB HBM3", "sm_90a", Some("H100 SXM")),
-            ("NVIDIA H100 PCIe", "sm_90a", Some("H100 PCIe")),
-            ("NVIDIA A100-SXM4-80GB", "sm_80", Some("A100 SXM 80GB")),
-            ("NVIDIA A100-SXM4-40GB", "sm_80", Some("A100 SXM 40GB")),
-            ("NVIDIA A100 80GB PCIe", "sm_80", Some("A100 PCIe 80GB")),
-            ("NVIDIA GeForce RTX 3060", "sm_86", Some("RTX 3060")),
-            ("NVIDIA GeForce RTX 3060 Ti", "sm_86", Some("RTX 3060 Ti")),
-            ("NVIDIA GeForce RTX 4080 SUPER", "sm_89", Some("RTX 4080 Super")),
-            ("NVIDIA RTX 6000 Ada Generation", "sm_89", Some("RTX 6000 Ada")),
-            ("NVIDIA GeForce RTX 4090 Laptop GPU", "sm_89", None),
-            ("NVIDIA GeForce RTX 4090 D", "sm_89", None),
-            ("NVIDIA GeForce RTX 4090", "sm_80", None),
-            ("NVIDIA H300", "sm_90a", None),
+    fn a_card_is_known_by_what_its_driver_calls_it() {
+        let mib = 1 << 20;
+        for (name, memory, card) in [
+            ("NVIDIA H200", 143_771 * mib, Some("H200 SXM")),
+            ("NVIDIA H200 NVL", 143_771 * mib, Some("H200 NVL")),
+            ("NVIDIA H100 80GB HBM3", 81_559 * mib, Some("H100 SXM")),
+            ("NVIDIA H100 PCIe", 81_559 * mib, Some("H100 PCIe")),
+            ("NVIDIA A100-SXM4-80GB", 81_920 * mib, Some("A100 SXM 80GB")),
+            ("NVIDIA A100-SXM4-40GB", 40_960 * mib, Some("A100 SXM 40GB")),
+            ("NVIDIA A100-PCIE-40GB", 40_960 * mib, Some("A100 PCIe 40GB")),
+            ("NVIDIA GeForce RTX 3060", 12_288 * mib, Some("RTX 3060")),
+            ("NVIDIA GeForce RTX 3060", 8_192 * mib, None),
+            ("NVIDIA GeForce RTX 4060 Ti", 16_380 * mib, Some("RTX 4060 Ti 16GB")),
+            ("NVIDIA GeForce RTX 4060 Ti", 8_188 * mib, Some("RTX 4060 Ti 8GB")),
+            ("NVIDIA GeForce RTX 4070 Ti SUPER", 16_376 * mib, Some("RTX 4070 Ti Super")),
+            ("NVIDIA RTX 6000 Ada Generation", 49_140 * mib, Some("RTX 6000 Ada")),
+            ("NVIDIA L4", 23_034 * mib, Some("L4")),
+            ("NVIDIA H800", 81_559 * mib, None),
+            ("NVIDIA GeForce RTX 3060 Laptop GPU", 6_144 * mib, None),
         ] {
-            let arch = arch::find(arch).expect("it is a row");
-            assert_eq!(of_device(name, arch).map(|card| &*card.name), card, "{name}");
+            assert_eq!(Card::of(name, memory).map(|card| &*card.name), card, "{name}");
         }
     }
 

@@ -9,9 +9,6 @@ use std::thread::{self, JoinHandle};
 use super::{Batch, Position, Sampler};
 use crate::corpus::CorpusError;
 
-/// Batches that wait, ready, beside the one being prepared.
-const N_READY: usize = 2;
-
 /// Batches prepared ahead. Dropping it ends its thread.
 #[derive(Debug)]
 pub struct Loader {
@@ -40,12 +37,13 @@ pub enum LoaderError {
 }
 
 impl Loader {
-    /// Starts to prepare the batches of `sampler` from `position` on.
-    pub fn start(sampler: Sampler, position: Position) -> Result<Self, LoaderError> {
+    /// Starts to prepare the batches of `sampler` from `position` on, `n_ready` of them ahead beside the one that is being
+    /// prepared.
+    pub fn start(sampler: Sampler, position: Position, n_ready: usize) -> Result<Self, LoaderError> {
         if !sampler.can_resume(position) {
             return Err(LoaderError::Position { position, n_windows: sampler.n_windows(position.epoch) });
         }
-        let (sender, batches) = sync_channel(N_READY);
+        let (sender, batches) = sync_channel(n_ready);
         let mut next = position;
         let prepare = move || {
             loop {
@@ -97,7 +95,7 @@ mod tests {
     #[test]
     fn batches_and_positions_are_those_of_the_sampler() {
         let sampler = sampler(199, 3, 10);
-        let mut loader = Loader::start(sampler.clone(), Position::default()).unwrap();
+        let mut loader = Loader::start(sampler.clone(), Position::default(), 2).unwrap();
         let mut position = Position::default();
         for step in 0..50 {
             assert_eq!(loader.position(), position, "step {step}");
@@ -111,7 +109,7 @@ mod tests {
     #[test]
     fn a_run_resumed_at_any_step_takes_the_same_batches() {
         let sampler = sampler(101, 2, 7);
-        let mut whole = Loader::start(sampler.clone(), Position::default()).unwrap();
+        let mut whole = Loader::start(sampler.clone(), Position::default(), 2).unwrap();
         let mut positions = Vec::new();
         let mut batches = Vec::new();
         for _ in 0..20 {
@@ -120,7 +118,7 @@ mod tests {
             batches.push(whole.take().unwrap());
         }
         for (step, position) in positions.into_iter().enumerate() {
-            let mut resumed = Loader::start(sampler.clone(), position).unwrap();
+            let mut resumed = Loader::start(sampler.clone(), position, 3).unwrap();
             for batch in &batches[step..] {
                 assert_eq!(resumed.take().unwrap(), *batch, "resumed at {step}");
             }
@@ -129,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_position_of_another_corpus_is_refused() {
-        let error = Loader::start(sampler(101, 2, 7), Position { epoch: 1, index: 14 }).unwrap_err();
+        let error = Loader::start(sampler(101, 2, 7), Position { epoch: 1, index: 14 }, 2).unwrap_err();
         assert!(
             error.to_string().starts_with("the position in the corpus must be below window `1"),
             "{error}"
@@ -148,7 +146,7 @@ mod tests {
         let section = crate::split::Section::whole(tokens);
         let length = (1 << 14) - 1;
         let sampler = Sampler::new(section, 1, 1, length, crate::batches::Share::WHOLE).unwrap();
-        let mut loader = Loader::start(sampler, Position::default()).unwrap();
+        let mut loader = Loader::start(sampler, Position::default(), 1).unwrap();
         let error = (0..40).find_map(|_| loader.take().err()).unwrap();
         assert!(matches!(error, LoaderError::Corpus(CorpusError::Token { token: 65_535, .. })), "{error}");
         assert!(matches!(loader.take(), Err(LoaderError::Ended(_))));

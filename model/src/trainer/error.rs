@@ -28,6 +28,8 @@ pub enum TrainError {
     Option { name: &'static str, allowed: String, found: String },
     #[error("the checkpoint has {found} tokens in {step} steps, and the options say {said}")]
     Tokens { step: u64, found: u64, said: u64 },
+    #[error("no step is launched that could be finished")]
+    NotLaunched,
     #[error("{0}")]
     Diverged(Box<Divergence>),
 }

@@ -4,10 +4,11 @@
 
 use kernwright_plan::buffer::BufferId;
 use kernwright_plan::executor::{Executor, ExecutorError, PlanId};
+use kernwright_plan::plan::Phase;
 
-/// The buffers of a plan that a step writes and reads.
+/// The buffers of a plan that a micro-batch is written to, and its loss.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Slots {
+pub(super) struct InputSlots {
     pub(super) tokens: BufferId,
     pub(super) token_order: BufferId,
     pub(super) targets: BufferId,
@@ -15,7 +16,22 @@ pub(super) struct Slots {
     pub(super) loss: BufferId,
 }
 
-impl Slots {
+/// Those of a plan with an update.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepSlots {
+    pub(super) inputs: InputSlots,
+    pub(super) learning_rate: BufferId,
+    pub(super) step: BufferId,
+    pub(super) gradient_norm: BufferId,
+    /// The first step of the plan that needs the norm to be a number.
+    pub(super) norm_end: usize,
+    /// Where the update itself leaves the weights alone when loss or norm are no numbers: the step since when.
+    pub(super) halted: Option<BufferId>,
+    /// Where the loss is scaled: `halted` again, its scale, and the steps that were skipped.
+    pub(super) scaling: Option<[BufferId; 3]>,
+}
+
+impl InputSlots {
     /// Those of `plan`.
     pub(super) fn find(executor: &dyn Executor, plan: PlanId) -> Result<Self, ExecutorError> {
         let find = |name| find(executor, plan, name);
@@ -29,8 +45,32 @@ impl Slots {
     }
 }
 
+impl StepSlots {
+    /// Those of `plan`.
+    pub(super) fn find(executor: &dyn Executor, plan: PlanId) -> Result<Self, ExecutorError> {
+        let gradient_norm = find(executor, plan, "gradient_norm")?;
+        let about = executor.plan(plan);
+        let update = about.phase(Phase::Update);
+        let halted = about.find("halted");
+        let writes =
+            |index: &usize| about.steps[*index].writes.iter().any(|write| write.buffer == gradient_norm);
+        Ok(Self {
+            inputs: InputSlots::find(executor, plan)?,
+            learning_rate: find(executor, plan, "learning_rate")?,
+            step: find(executor, plan, "step")?,
+            gradient_norm,
+            norm_end: update.clone().find(writes).map_or(update.start, |index| index + 1),
+            halted,
+            scaling: halted
+                .zip(about.find("loss_scale"))
+                .zip(about.find("skipped_steps"))
+                .map(|((halted, scale), skipped)| [halted, scale, skipped]),
+        })
+    }
+}
+
 /// The buffer called `name`, which every plan of its kind has.
-pub(super) fn find(executor: &dyn Executor, plan: PlanId, name: &str) -> Result<BufferId, ExecutorError> {
+fn find(executor: &dyn Executor, plan: PlanId, name: &str) -> Result<BufferId, ExecutorError> {
     let missing = || ExecutorError::Plan(format!("it has no buffer `{name}`"));
     executor.plan(plan).find(name).ok_or_else(missing)
 }

@@ -250,6 +250,20 @@ fn of_launch(loaded: &Loaded, micro: MicroStep, origin: (usize, usize), error: D
     failed(&format!("run step {step} (`{op}`), {launch}"), error)
 }
 
+/// The bytes of some elements. Those of weights are many, so the wide types are not led through an f64.
+fn encode(dtype: Dtype, values: Values<'_>) -> Vec<u8> {
+    match values {
+        Values::Float(values) if dtype == Dtype::Fp32 => {
+            values.iter().flat_map(|value| value.to_le_bytes()).collect()
+        }
+        Values::Float(values) => dtype.encode_all(values.iter().copied().map(f64::from)),
+        Values::Int(values) if dtype == Dtype::I32 => {
+            values.iter().flat_map(|value| value.to_le_bytes()).collect()
+        }
+        Values::Int(values) => dtype.encode_all(values.iter().copied().map(f64::from)),
+    }
+}
+
 impl<D: Driver> Executor for Cuda<D> {
     fn load(&mut self, plan: Plan) -> Result<PlanId, ExecutorError> {
         plan.check().map_err(ExecutorError::Plan)?;
@@ -287,10 +301,7 @@ impl<D: Driver> Executor for Cuda<D> {
         let loaded = &self.plans[plan.0];
         let target = loaded.plan.buffer(buffer);
         values.check(target)?;
-        let encoded = match values {
-            Values::Float(values) => target.dtype.encode_all(values.iter().copied().map(f64::from)),
-            Values::Int(values) => target.dtype.encode_all(values.iter().copied().map(f64::from)),
-        };
+        let encoded = encode(target.dtype, values);
         let (base, Rows { stride, part }, at) = self.rows(loaded, buffer)?;
         let bytes = if base == buffer {
             encoded

@@ -18,6 +18,7 @@ use kernwright_plan::chain;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::plan::Phase;
 use kernwright_plan::shape::presets;
+use kernwright_runtime::gpu::products::Order;
 use serde::Serialize;
 use std::error::Error;
 use std::process::ExitCode;
@@ -152,7 +153,7 @@ impl Arguments {
             None => presets::ALL[0].shape(),
         };
         let Some(stage) = self.ablate else {
-            return device::executor(&self.device, &shape, declared, environment);
+            return device::executor(&self.device, &shape, declared, environment, Order::Fixed);
         };
         let index = match self.device.device {
             Asked::Auto => 0,
@@ -161,7 +162,7 @@ impl Arguments {
                 return Err("`--ablate` leaves stages out of a GPU's kernels: it needs a GPU".into());
             }
         };
-        let executor = device::gpu(index, self.device.order, &shape, declared, environment)?;
+        let executor = device::gpu(index, &shape, declared, environment, Order::Fixed)?;
         Ok(device::of_gpu(executor.with_texts(move |text| stage.left_out_of(&text))))
     }
 }

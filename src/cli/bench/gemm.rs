@@ -15,7 +15,7 @@ use super::super::{Declared, Outcome};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
 use clap::Args;
-use kernwright_plan::card::{self, Card};
+use kernwright_plan::card::Card;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::MicroStep;
 use kernwright_plan::{Options, train_step};
@@ -200,7 +200,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     };
     let micro = if arguments.later { MicroStep::Later } else { MicroStep::First };
     let plan = train_step(&named.shape, &options, batch, length);
-    let card = card::of_device(&gpu.facts().name, &arch);
+    let card = Card::of(&gpu.facts().name, gpu.facts().memory);
     let mut all = Vec::new();
     for (shape, product) in products::shapes(&plan, &arch, micro) {
         all.push(Measured::new(shape, timing::measure(&mut gpu, &product)?, card));
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn rates_gains_and_shares_follow_from_times_and_shares_are_unknown_for_an_unknown_card() {
-        let card = card::ALL.iter().find(|card| card.name == "H200 SXM");
+        let card = kernwright_plan::card::ALL.iter().find(|card| card.name == "H200 SXM");
         let all = measured(card);
         let qkv = all.iter().find(|one| one.shape.name == "attention.qkv").unwrap();
         let flops = 2.0 * 4096.0 * 1280.0 * 768.0;

@@ -3,7 +3,7 @@
 //! In: flags. Out: a Shape, options of its plan and an executor; or what is wrong with them.
 
 use super::super::device::{self, Asked, Device, DeviceArguments};
-use super::super::plan::{Path, precisions, switches};
+use super::super::plan::{Path, ablations, precisions, switches};
 use super::super::shape::Named;
 use super::super::shape::changed::ChangedShape;
 use super::super::{Declared, units};
@@ -12,6 +12,7 @@ use clap::Args;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::options::AttentionPath;
 use kernwright_plan::{Options, train_step};
+use kernwright_runtime::gpu::products::Order;
 use std::error::Error;
 use std::ffi::OsString;
 
@@ -33,6 +34,15 @@ pub(in super::super) struct Setting {
     /// Leave a pass out of the plan; may be given several times
     #[arg(long, value_name = "PASS", value_parser = switches())]
     without: Vec<String>,
+    /// Take a slower form, to measure it; may be given several times
+    #[arg(long, value_name = "FORM", value_parser = ablations())]
+    with: Vec<String>,
+    /// Rows of logits that exist at once [default: what a bound on their bytes allows]
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..))]
+    head_chunk: Option<u32>,
+    /// Element type of the gradients of weights: fp32, or the precision
+    #[arg(long, value_name = "TYPE", value_parser = precisions(), default_value = "fp32")]
+    grad_dtype: String,
     /// Refuse a step whose plan needs more memory than this
     #[arg(long, value_name = "MiB", value_parser = clap::value_parser!(u64).range(1..))]
     memory_budget: Option<u64>,
@@ -64,8 +74,10 @@ impl Setting {
             let found = format!("`{batch}` times `{length}`");
             return Err(format!("`--batch` times `--length` must be below 2^31, found {found}").into());
         }
-        let device = device::executor(&self.device, &named.shape, declared, environment)?;
+        let order = if self.nondeterministic { Order::Free } else { Order::Fixed };
+        let device = device::executor(&self.device, &named.shape, declared, environment, order)?;
         let options = self.options(&device.options);
+        options.check_gradient(&named.shape)?;
         if let Some(budget) = self.memory_budget.map(|mebibytes| mebibytes << 20) {
             let needed = train_step(&named.shape, &options, batch, length).arena_bytes as u64;
             if needed > budget {
@@ -95,7 +107,10 @@ impl Setting {
         let asked = self.precision.as_deref().and_then(Dtype::precision);
         Options {
             precision: asked.or(of_device.precision),
+            gradient: Dtype::precision(&self.grad_dtype).unwrap_or(Dtype::Fp32),
             without: self.without.clone(),
+            with: self.with.clone(),
+            head_chunk: self.head_chunk.map(|rows| rows as usize).or(of_device.head_chunk),
             attention: AttentionPath::from(self.attention),
             deterministic: !self.nondeterministic,
             ..of_device.clone()
@@ -118,6 +133,13 @@ impl Setting {
         for pass in &self.without {
             add("--without", pass.clone());
         }
+        for form in &self.with {
+            add("--with", form.clone());
+        }
+        if let Some(rows) = self.head_chunk {
+            add("--head-chunk", rows.to_string());
+        }
+        add("--grad-dtype", self.grad_dtype.clone());
         if let Some(budget) = self.memory_budget {
             add("--memory-budget", budget.to_string());
         }

@@ -1,6 +1,8 @@
 //! What a user sees of a run: a bar on a terminal, a few lines elsewhere.
 
 use super::super::progress::{self, SILENCE};
+use super::baseline::Baseline;
+use super::report::Speed;
 use crate::environment::Environment;
 use crate::terminal;
 use indicatif::ProgressBar;
@@ -12,9 +14,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// The observer of a run.
-pub(super) struct Bar {
+pub(super) struct Bar<'a> {
     bar: ProgressBar,
     steps: u64,
+    speed: Speed,
+    baseline: &'a mut Baseline,
     loss: Option<f64>,
     validation: Option<f64>,
     stop: Arc<AtomicUsize>,
@@ -22,15 +26,24 @@ pub(super) struct Bar {
     spoke: Instant,
 }
 
-impl Bar {
+impl<'a> Bar<'a> {
     /// A bar that stands at `done` of `steps`.
-    pub(super) fn new(done: u64, steps: u64, stop: &Arc<AtomicUsize>, environment: &Environment) -> Self {
+    pub(super) fn new(
+        done: u64,
+        steps: u64,
+        speed: Speed,
+        baseline: &'a mut Baseline,
+        stop: &Arc<AtomicUsize>,
+        environment: &Environment,
+    ) -> Self {
         let (bar, is_terminal) = progress::bar(Some(steps), "{eta} left", environment);
         bar.set_position(done);
         bar.reset_eta();
         Self {
             bar,
             steps,
+            speed,
+            baseline,
             loss: None,
             validation: None,
             stop: Arc::clone(stop),
@@ -50,11 +63,16 @@ impl Bar {
     }
 }
 
-impl Observer for Bar {
+impl Observer for Bar<'_> {
     fn step(&mut self, report: &StepReport, tokens_per_second: f64) {
         self.loss = Some(report.loss);
         let validation = self.validation.map_or(String::new(), |loss| format!(" val {loss:.3}"));
-        let text = format!("loss {:.3}{validation}, {tokens_per_second:.0} tokens/s", report.loss);
+        let scaling = report.loss_scale.zip(report.skipped_steps);
+        let scaling =
+            scaling.map_or(String::new(), |(scale, skipped)| format!(", scale {scale}, {skipped} skipped"));
+        let share = self.speed.share(tokens_per_second);
+        let text =
+            format!("loss {:.3}{validation}, {tokens_per_second:.0} tokens/s{share}{scaling}", report.loss);
         if !self.is_terminal && self.spoke.elapsed() >= SILENCE {
             self.say(&format!("step {}/{}: {text}", report.step, self.steps));
         }
@@ -79,6 +97,10 @@ impl Observer for Bar {
         if self.is_terminal {
             self.bar.suspend(|| terminal::note(&format!("saved {}", folder.display())));
         }
+    }
+
+    fn bigram(&mut self) -> Option<f64> {
+        self.baseline.wait()
     }
 
     fn wants_stop(&self) -> bool {

@@ -4,6 +4,7 @@
 //! what is wrong, where, and what is allowed. The keys, their types and their values are those that clap knows of the
 //! flags. A path in the file counts from the file's folder.
 
+use super::batch::Batch;
 use super::{Arguments, Flags};
 use crate::cli::shape::ShapeArguments;
 use clap::error::{ContextKind, ContextValue};
@@ -143,15 +144,22 @@ fn suggestion(command: &Command, flag: &str) -> Option<String> {
 /// The value as one would type it after the flag; none when it is of the wrong type.
 fn value_of(arg: &Arg, value: &DeValue<'_>, folder: &Path) -> Option<OsString> {
     let is = |id: TypeId| arg.get_value_parser().type_id() == id;
-    let is_word = is(TypeId::of::<String>()) || !arg.get_possible_values().is_empty();
+    let is_bool = is(TypeId::of::<bool>());
+    let is_word = !is_bool && (is(TypeId::of::<String>()) || !arg.get_possible_values().is_empty());
     match value {
+        DeValue::Boolean(value) if is_bool => Some(value.to_string().into()),
+        DeValue::Array(words) if arg.get_value_delimiter().is_some() => {
+            let words = words.iter().map(|word| word.get_ref().as_str());
+            Some(words.collect::<Option<Vec<_>>>()?.join(",").into())
+        }
+        DeValue::String(text) if is(TypeId::of::<Batch>()) => Some(text.as_ref().into()),
         // No path holds a zero byte.
         DeValue::String(text) if is(TypeId::of::<PathBuf>()) && !text.contains('\0') => {
             Some(folder.join(text.as_ref()).into())
         }
         DeValue::String(text) if is_word => Some(text.as_ref().into()),
         DeValue::Float(number) if is(TypeId::of::<f64>()) => Some(number.as_str().into()),
-        DeValue::Integer(number) if !is_word && !is(TypeId::of::<PathBuf>()) => {
+        DeValue::Integer(number) if !is_word && !is_bool && !is(TypeId::of::<PathBuf>()) => {
             let value = i128::from_str_radix(number.as_str(), number.radix()).ok()?;
             Some(value.to_string().into())
         }
@@ -162,10 +170,14 @@ fn value_of(arg: &Arg, value: &DeValue<'_>, folder: &Path) -> Option<OsString> {
 /// What a key may hold.
 fn allowed(arg: &Arg) -> String {
     let is = |id: TypeId| arg.get_value_parser().type_id() == id;
+    if is(TypeId::of::<bool>()) {
+        return "`true` or `false`".to_owned();
+    }
     let words: Vec<_> =
         arg.get_possible_values().iter().map(|value| format!("`\"{}\"`", value.get_name())).collect();
     if !words.is_empty() {
-        return words.join(", ");
+        let list = if arg.get_value_delimiter().is_some() { "a list of " } else { "" };
+        return format!("{list}{}", words.join(", "));
     }
     let text = "text in quotes";
     if is(TypeId::of::<PathBuf>()) {
@@ -174,7 +186,8 @@ fn allowed(arg: &Arg) -> String {
     if is(TypeId::of::<String>()) {
         return text.to_owned();
     }
-    if is(TypeId::of::<f64>()) { "a number" } else { "a whole number from 0 to 2^64 - 1" }.to_owned()
+    let number = if is(TypeId::of::<f64>()) { "a number" } else { "a whole number from 0 to 2^64 - 1" };
+    if is(TypeId::of::<Batch>()) { format!("{number}, `\"auto\"`, `\"fastest\"`") } else { number.to_owned() }
 }
 
 /// What a value is.
@@ -213,7 +226,7 @@ mod tests {
             learning_rate: Some(1e-3),
             clip: Some(2.0),
             seed: Some(u64::MAX),
-            batch: Some(16),
+            batch: Some(Batch::Of(16)),
             steps: Some(1000),
             schedule: Some(kernwright_model::schedule::Form::Wsd),
             data: Some("/abs/a.txt".into()),
@@ -222,6 +235,22 @@ mod tests {
         assert_eq!(config.flags, flags);
         assert_eq!(config.shape.preset.as_deref(), Some("gpt2-124m"));
         assert_eq!(read("").unwrap().flags, Flags::default());
+    }
+
+    #[test]
+    fn how_a_step_is_planned_may_be_said() {
+        let config = read(
+            "batch = \"auto\"\nnondeterministic = true\nattention = \"split\"\nwithout = [\"residual_in_linear\"]",
+        )
+        .unwrap();
+        let flags = Flags {
+            batch: Some(Batch::Auto),
+            nondeterministic: Some(true),
+            attention: Some(crate::cli::plan::Path::Split),
+            without: Some(vec!["residual_in_linear".to_owned()]),
+            ..Flags::default()
+        };
+        assert_eq!(config.flags, flags);
     }
 
     #[test]
@@ -250,9 +279,20 @@ mod tests {
                 "seed = 18446744073709551616",
                 &format!("1: `seed` must be {whole}, found `18446744073709551616`"),
             ),
-            ("batch = true", &format!("1: `batch` must be {whole}, found `true`")),
-            ("batch = [8]", &format!("1: `batch` must be {whole}, found a list")),
-            ("[batch]\na = 8", &format!("1: `batch` must be {whole}, found a table")),
+            ("steps = true", &format!("1: `steps` must be {whole}, found `true`")),
+            ("steps = [8]", &format!("1: `steps` must be {whole}, found a list")),
+            ("[steps]\na = 8", &format!("1: `steps` must be {whole}, found a table")),
+            (
+                "batch = \"most\"",
+                &format!("1: `batch` must be {whole}, `\"auto\"`, `\"fastest\"`, found `\"most\"`"),
+            ),
+            ("nondeterministic = 1", "1: `nondeterministic` must be `true` or `false`, found `1`"),
+            (
+                "nondeterministic = \"true\"",
+                "1: `nondeterministic` must be `true` or `false`, found `\"true\"`",
+            ),
+            ("without = [3]", "1: `without` must be a list of `\"residual_in_linear\"`"),
+            ("attention = \"both\"", "1: `attention` must be `\"fused\"`, `\"split\"`, found `\"both\"`"),
             ("clip = \"high\"", "1: `clip` must be a number, found `\"high\"`"),
             (r#"data = "a\u0000b""#, r#"1: `data` must be a path, text in quotes, found `"a\0b"`"#),
             ("data = 7", "1: `data` must be a path, text in quotes, found `7`"),

@@ -1,5 +1,7 @@
 //! The flags of `train` that are also the keys of its file: one list for both.
 
+use super::batch::Batch;
+use crate::cli::plan::{Path, switches};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use kernwright_model::schedule::{FORMS, Form};
@@ -14,9 +16,10 @@ pub(crate) struct Flags {
     /// Steps of the whole run [default: 500]
     #[arg(long, value_name = "N")]
     pub(super) steps: Option<u64>,
-    /// Sequences per micro-batch [default: 8]
-    #[arg(long, value_name = "N")]
-    pub(super) batch: Option<usize>,
+    /// Sequences per micro-batch: a number; auto, the most that fit into memory; fastest, of the powers of two that fit
+    /// the one with the most tokens per second [default: 8]
+    #[arg(long, value_name = "N", value_parser = Batch::parse)]
+    pub(super) batch: Option<Batch>,
     /// Tokens per sequence; a resumed run keeps it [default: 256, or the model's context if that is less]
     #[arg(long, value_name = "N")]
     pub(super) length: Option<usize>,
@@ -47,6 +50,15 @@ pub(crate) struct Flags {
     /// Adds X times the square of the logits' log-sum-exp to the training loss, as in 1e-4 [default: 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(super) z_loss: Option<f64>,
+    /// How attention is computed on a GPU [default: fused]
+    #[arg(long, value_name = "PATH")]
+    pub(super) attention: Option<Path>,
+    /// Let faster kernels of a GPU add in any order: the same run may then differ in its last bits [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) nondeterministic: Option<bool>,
+    /// Leave passes out of the plan; several are separated by commas [default: none]
+    #[arg(long, value_name = "PASS", value_delimiter = ',', value_parser = switches())]
+    pub(super) without: Option<Vec<String>>,
     /// Seed of weights and data order; a resumed run keeps it [default: 0]
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
@@ -95,6 +107,9 @@ impl Flags {
             weight_decay,
             clip,
             z_loss,
+            attention,
+            nondeterministic,
+            without,
             seed,
             eval_every,
             eval_batches,

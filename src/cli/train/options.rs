@@ -1,12 +1,15 @@
 //! What a run is to do: flags (which won over a file) over the resumed checkpoint over defaults.
 
+use super::batch::Batch;
 use super::data::{Data, absolute};
 use super::flags::Flags;
+use crate::cli::plan::Path;
 use crate::cli::shape::Named;
 use kernwright_model::checkpoint::Checkpoint;
 use kernwright_model::schedule::{FORMS, Form, Schedule};
 use kernwright_model::split::Split;
 use kernwright_model::trainer::{Asked, TrainError, TrainOptions};
+use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::shape::Shape;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -20,6 +23,28 @@ pub(crate) struct Settings {
     pub(super) train: TrainOptions,
     pub(super) eval_every: u64,
     pub(super) save_every: u64,
+    #[serde(default)]
+    pub(super) plan: PlanSettings,
+}
+
+/// How its steps are planned.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlanSettings {
+    pub(super) attention: Path,
+    pub(super) nondeterministic: bool,
+    pub(super) without: Vec<String>,
+}
+
+impl PlanSettings {
+    /// The options that a device asks for, with these.
+    pub(super) fn over(&self, of_device: &PlanOptions) -> PlanOptions {
+        PlanOptions {
+            attention: self.attention.into(),
+            deterministic: !self.nondeterministic,
+            without: self.without.clone(),
+            ..of_device.clone()
+        }
+    }
 }
 
 impl Settings {
@@ -52,7 +77,8 @@ impl Settings {
                 (path, None) => Data::unopened(path.clone()),
             },
             train: TrainOptions {
-                batch: flags.batch.or(train.map(|t| t.batch)).unwrap_or(8),
+                // One that is to be found out is taken for the smallest until then.
+                batch: flags.batch.map(Batch::number).or(train.map(|t| t.batch)).unwrap_or(8),
                 length: flags.length.or(train.map(|t| t.length)).unwrap_or(model.shape.context.min(256)),
                 accumulate: flags.accumulate.or(train.map(|t| t.accumulate)).unwrap_or(1),
                 steps,
@@ -73,7 +99,14 @@ impl Settings {
             },
             eval_every: flags.eval_every.or(old.map(|old| old.eval_every)).unwrap_or(100),
             save_every: flags.save_every.or(old.map(|old| old.save_every)).unwrap_or(100),
+            plan: old.map(|old| old.plan.clone()).unwrap_or_default(),
         };
+        let plan = &mut settings.plan;
+        plan.attention = flags.attention.unwrap_or(plan.attention);
+        plan.nondeterministic = flags.nondeterministic.unwrap_or(plan.nondeterministic);
+        if let Some(without) = &flags.without {
+            plan.without.clone_from(without);
+        }
         if let (Some(old), Some(progress)) = (old, progress) {
             settings.check_resumable(old)?;
             let asked = Asked { steps: flags.steps, warmup: flags.warmup, eval_batches: flags.eval_batches };

@@ -1,6 +1,7 @@
 //! What `train` says on standard output: what is about to happen, a sample, and how it ended.
 
 use super::options::Settings;
+use crate::cli::device::Device;
 use crate::cli::generate;
 use crate::cli::shape::Named;
 use crate::cli::shell;
@@ -11,32 +12,63 @@ use kernwright_model::random::Random;
 use kernwright_model::run::Summary;
 use kernwright_model::sample::Sampling;
 use kernwright_model::split::Split;
-use kernwright_model::trainer::Trainer;
-use kernwright_plan::dtype::Dtype;
+use kernwright_model::trainer::{TrainOptions, Trainer};
+use kernwright_plan::card::Card;
+use kernwright_plan::passes::forward::Head;
 use kernwright_plan::shape::Shape;
-use kernwright_plan::{Options as PlanOptions, train_step};
+use kernwright_plan::{Options as PlanOptions, forward_step, train_step};
 use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What a speed in tokens is as a share of a card's rate.
+#[derive(Clone, Copy)]
+pub(super) struct Speed {
+    flops_per_token: f64,
+    card: Option<&'static Card>,
+}
+
+impl Speed {
+    /// Of training steps on a card, where it is known.
+    pub(super) fn of(shape: &Shape, train: &TrainOptions, card: Option<&'static Card>) -> Self {
+        // Every product of the forward pass has two in the backward pass. What a kernel computes again, and what it
+        // computes of padding, does not count.
+        let options = PlanOptions { padded: false, ..PlanOptions::host() };
+        let forward = forward_step(shape, &options, train.batch, train.length, Head::Loss);
+        let tokens = (train.batch * train.length) as f64;
+        Self { flops_per_token: 3.0 * forward.cost().tensor_flops / tokens, card }
+    }
+
+    /// The share of the rate of its tensor cores that so many tokens per second are: `, MFU 0.412`; nothing on a CPU.
+    pub(super) fn share(self, tokens_per_second: f64) -> String {
+        let share = |card: &Card| tokens_per_second * self.flops_per_token / card.tensor_flops;
+        self.card.map_or(String::new(), |card| format!(", MFU {:.3}", share(card)))
+    }
+}
 
 /// Says what is about to happen.
 pub(super) fn describe(
     model: &Named,
     settings: &Settings,
     plan_options: &PlanOptions,
+    device: &Device,
+    why: Option<&str>,
     checkpoint: Option<&Checkpoint>,
 ) -> Result<(), Box<dyn Error>> {
     let train = &settings.train;
     let parameters = model.shape.n_parameters() as f64 / 1e6;
-    let plan = train_step(&model.shape, plan_options, train.batch, train.length);
+    let plan = train_step(&model.shape, &train.plan_options(plan_options), train.batch, train.length);
     let mib = plan.arena_bytes as f64 / f64::from(1 << 20);
     terminal::line(&format!("model: {} ({parameters:.2}M parameters)", model.name))?;
-    if model.shape.precision != Dtype::Fp32 {
-        let precision = model.shape.precision.name();
-        terminal::line(&format!("device: CPU, in fp32 (the shape says {precision}); {mib:.0} MiB planned"))?;
-    } else {
-        terminal::line(&format!("device: CPU, in fp32; {mib:.0} MiB planned"))?;
-    }
+    let of_shape = model.shape.precision;
+    let precision = plan_options.precision.unwrap_or(of_shape);
+    let why = why.map_or(String::new(), |why| format!(" ({why})"));
+    let says = match precision == of_shape {
+        true => String::new(),
+        false => format!(" (the shape says {})", of_shape.name()),
+    };
+    let (device, precision) = (&device.description, precision.name());
+    terminal::line(&format!("device: {device}{why}, in {precision}{says}; {mib:.0} MiB planned"))?;
     terminal::line(&format!("data: {}, the last tenth held out for validation", settings.data))?;
     let tokens = train.batch * train.length * train.accumulate;
     terminal::line(&format!(
@@ -88,15 +120,21 @@ pub(super) fn sample(
 }
 
 /// Says how it ended.
-pub(super) fn report(summary: &Summary, bigram: f64, folder: &Path) -> Result<(), Box<dyn Error>> {
+pub(super) fn report(
+    summary: &Summary,
+    bigram: Option<f64>,
+    of: Speed,
+    folder: &Path,
+) -> Result<(), Box<dyn Error>> {
     let number = |value: Option<f64>| value.map_or("n/a".to_owned(), |value| format!("{value:.4}"));
-    let speed = summary.tokens_per_second;
+    let speed = format!("{:.0} tokens/s{}", summary.tokens_per_second, of.share(summary.tokens_per_second));
     if summary.stopped {
-        terminal::line(&format!("stopped after step {}: {speed:.0} tokens/s", summary.step))?;
+        terminal::line(&format!("stopped after step {}: {speed}", summary.step))?;
     } else {
-        let (loss, validation) = (number(summary.loss), number(summary.validation_loss));
+        let (loss, validation, bigram) =
+            (number(summary.loss), number(summary.validation_loss), number(bigram));
         terminal::line(&format!(
-            "step {}: loss {loss}, validation {validation} (bigram {bigram:.4}), {speed:.0} tokens/s",
+            "step {}: loss {loss}, validation {validation} (bigram {bigram}), {speed}",
             summary.step
         ))?;
     }

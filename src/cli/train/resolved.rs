@@ -6,6 +6,7 @@ use super::options::Settings;
 use crate::cli::Declared;
 use crate::cli::shape::Named;
 use crate::cli::shape::show::toml;
+use clap::ValueEnum as _;
 use kernwright_model::atomic_file::write_atomically;
 use kernwright_plan::shape::presets;
 use std::error::Error;
@@ -94,6 +95,11 @@ fn value(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> Op
         "weight_decay" => number(train.weight_decay),
         "clip" => number(train.clip),
         "z_loss" => number(train.z_loss),
+        "attention" => quoted(settings.plan.attention.to_possible_value()?.get_name()),
+        "nondeterministic" => settings.plan.nondeterministic.to_string(),
+        "without" if !settings.plan.without.is_empty() => {
+            toml::Value::from(settings.plan.without.clone()).to_string()
+        }
         "seed" => train.seed.to_string(),
         "eval_every" => settings.eval_every.to_string(),
         "eval_batches" => train.eval_batches.to_string(),
@@ -105,7 +111,7 @@ fn value(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> Op
 /// Why a key has no value.
 fn absent(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> String {
     match (key, &settings.data.path) {
-        ("shape", _) => "none".to_owned(),
+        ("shape" | "without", _) => "none".to_owned(),
         ("preset", _) if keeps_shape => "the shape is in a file".to_owned(),
         ("final_rate" | "decay_fraction", _) => "the schedule does not use it".to_owned(),
         ("data", None) => "the built-in text".to_owned(),
@@ -126,6 +132,8 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::plan::Path;
+    use crate::cli::train::batch::Batch;
     use crate::cli::train::config::Config;
     use crate::cli::train::data::Data;
     use crate::cli::train::flags::Flags;
@@ -141,7 +149,7 @@ mod tests {
         let flags = Flags {
             data: Some("/a \"b\"\\c\n\u{1}ü.txt".into()),
             steps: Some(1 << 40),
-            batch: Some(3),
+            batch: Some(Batch::Of(3)),
             length: Some(17),
             accumulate: Some(5),
             learning_rate: Some(0.1 + 0.2),
@@ -152,6 +160,9 @@ mod tests {
             weight_decay: Some(0.0),
             clip: Some(1e30),
             z_loss: Some(1e-4),
+            attention: Some(Path::Split),
+            nondeterministic: Some(true),
+            without: Some(vec!["residual_in_linear".to_owned()]),
             seed: Some(u64::MAX),
             eval_every: Some(0),
             eval_batches: Some(9),
@@ -172,6 +183,7 @@ mod tests {
             let line = all.lines().position(|line| line.starts_with(&format!("{key} = ")));
             // The built-in text has no path, and a preset no file.
             let absent = [
+                "# without: none",
                 "# data: the built-in text",
                 "# shape: none",
                 "# decay_fraction: the schedule does not use it",
