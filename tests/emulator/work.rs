@@ -39,6 +39,9 @@ const SETS: [&[usize]; 3] = [&[], &[1, 2, 4], &[0, 1, 2, 3]];
 /// Slots that have one type in a fused attention; and those that may have it.
 const OPERANDS: &[&str] = &["q", "k", "v", "out", "d_out"];
 const GRADIENTS: &[&str] = &["d_q", "d_k", "d_v"];
+/// The same of products.
+const FACTORS: &[&str] = &["x", "weight", "d_y"];
+const RESULTS: &[&str] = &["y", "d_x", "bias", "residual"];
 
 /// Element types that Shapes may ask for and that are not fp32.
 pub(crate) fn narrow_types() -> impl Iterator<Item = Dtype> {
@@ -70,11 +73,10 @@ fn with(mut plan: Plan, bases: &BTreeSet<BufferId>, dtype: Dtype) -> Plan {
 fn plans(case: &Case) -> Vec<(String, Plan)> {
     let attends = |op: &Op| matches!(op, Op::Attention(_) | Op::AttentionBackward(_));
     let has_attention = case.plan.steps.iter().any(|step| attends(&step.op));
-    // The types of these are tied to each other, by their kernels or by the libraries that multiply.
-    let is_tied = |op: &Op| {
-        let multiplies = matches!(op, Op::Linear(_) | Op::LinearBackward(_));
-        attends(op) || multiplies || matches!(op, Op::HeadLoss(_) | Op::Head(_))
-    };
+    let multiplies = |op: &Op| matches!(op, Op::Linear(_) | Op::LinearBackward(_));
+    let has_product = case.plan.steps.iter().any(|step| multiplies(&step.op));
+    // The types of these are tied to each other.
+    let is_tied = |op: &Op| attends(op) || matches!(op, Op::HeadLoss(_) | Op::Head(_));
     let mut all = vec![("fp32".to_owned(), case.plan.clone())];
     for precision in narrow_types() {
         let name = precision.name();
@@ -100,7 +102,18 @@ fn plans(case: &Case) -> Vec<(String, Plan)> {
             }
             continue;
         }
+        if has_product {
+            // What multiplies wants operands of one type, and adds only what has the type of the result.
+            let operands = bases(&case.plan, FACTORS, multiplies);
+            let results = bases(&case.plan, RESULTS, multiplies);
+            let plan = with(case.plan.clone(), &operands, precision);
+            all.push((format!("{name} with narrow results"), with(plan.clone(), &results, precision)));
+            all.push((name.to_owned(), plan));
+            continue;
+        }
         all.push((name.to_owned(), as_in_a_model));
+        let gradients = Options { gradient: precision, ..options.clone() };
+        all.push((format!("{name} gradients"), narrow::apply(case.plan.clone(), &shape, &gradients)));
         for set in SETS {
             let slots: Vec<&str> = set.iter().flat_map(|group| GROUPS[*group]).copied().collect();
             let narrow = bases(&case.plan, &slots, |op| !is_tied(op));

@@ -13,7 +13,7 @@ use kernwright_plan::shape::{Initial, Shape, presets};
 use kernwright_runtime::Cpu;
 use std::collections::BTreeMap;
 
-const STEPS: usize = 4;
+const STEPS: usize = 3;
 
 /// Values of every parameter as training begins with them.
 fn first_weights(shape: &Shape, plan: &Plan) -> Vec<(BufferId, Content)> {
@@ -30,7 +30,9 @@ fn first_weights(shape: &Shape, plan: &Plan) -> Vec<(BufferId, Content)> {
         let values = parameter.pad(&values).into_owned();
         content.extend(plan.find(&parameter.name).map(|id| (id, Content::Float(values))));
     }
-    let scalars = [("learning_rate", Content::Float(vec![0.003])), ("step", Content::Int(vec![1]))];
+    // Wide sums move as far as narrow ones, and no model so far that rounding decides where to.
+    let rate = 0.072 / shape.d_model as f32;
+    let scalars = [("learning_rate", Content::Float(vec![rate])), ("step", Content::Int(vec![1]))];
     content.extend(scalars.into_iter().filter_map(|(name, value)| Some((plan.find(name)?, value))));
     content
 }
@@ -75,8 +77,12 @@ fn miniatures_of_every_preset_train_as_on_the_host() {
         };
         let learns = found.last() < found.first();
         if !agree(&found, &expected) || !learns {
-            let first = model.first_difference(devices.fresh(available.arch), &options);
-            faults.push(format!("{label}: {found:?} and on the host {expected:?}; {first:?}"));
+            // The definition is slow: it is asked once.
+            let first = match faults.is_empty() {
+                true => format!("; {:?}", model.first_difference(devices.fresh(available.arch), &options)),
+                false => String::new(),
+            };
+            faults.push(format!("{label}: {found:?} and on the host {expected:?}{first}"));
         }
     }
     eprintln!("{} models with {} kernels trained {STEPS} steps each", models.len(), kernels.len());
