@@ -155,3 +155,21 @@ fn a_profile_adds_up_and_leaves_a_page() {
     let text = program.ok(&format!("profile {SMALL} --batch 1 --steps 1"));
     assert!(text.contains("GEMM: ") && text.contains("page: profile.html"), "{text}");
 }
+
+#[test]
+fn bench_gemm_without_a_gpu_fails_in_words_and_wrong_usage_exits_with_2() {
+    let program = Program::new();
+    // On a machine that has GPUs the driver shows none.
+    let mut command = program.command("bench gemm --preset tiny --batch 1");
+    let output = command.env("CUDA_VISIBLE_DEVICES", "").output().expect("the program starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.starts_with("error: ") && !error.contains("panicked"), "{error}");
+    assert!(error.contains("NVIDIA's driver") || error.contains("GPU"), "{error}");
+
+    let error = program.fails("bench gemm --device cpu", 2);
+    assert!(error.contains("`cuda` or `cuda:N`, found `cpu`"), "{error}");
+    let error = program.fails("bench gemm --preset tiny --length 100000", 2);
+    assert!(error.contains("`--length` must be at most"), "{error}");
+    program.fails("bench gemm --candidates 17", 2);
+}

@@ -143,6 +143,22 @@ fn plan_follows_its_flags() {
     assert!(seconds(&["--without", "residual_in_linear"]) > seconds(&[]), "a pass left out");
     assert!(seconds(&["--grad-dtype", "bf16"]) < seconds(&[]), "gradients of half the size");
     assert!(seconds(&["--attention", "split"]) > seconds(&["--attention", "fused"]), "scores in memory");
+    let bytes = |arguments: &[&str]| {
+        let plan = json(&[&["plan", "--json", "--preset", "seed-102m"], arguments].concat());
+        plan["totals"]["bytes"].as_f64().unwrap_or(f64::NAN)
+    };
+    let plain = bytes(&[]);
+    for (flag, name) in [
+        ("--without", "residual_in_linear"),
+        ("--without", "narrow_gradient"),
+        ("--without", "first_write_overwrites"),
+        ("--without", "narrow_producers"),
+        ("--without", "single_pass_softmax"),
+        ("--with", "residual_copy"),
+        ("--head-chunk", "512"),
+    ] {
+        assert!(bytes(&[flag, name]) > plain, "{flag} {name} moves more");
+    }
     let dump = done(&["plan", "--dump"]);
     assert!(dump.contains("x=layers.0.attention_norm:bf16[2048x128]"), "{dump}");
 }
@@ -186,6 +202,8 @@ fn wrong_usage_is_told_with_what_is_allowed_and_exit_code_2() {
         (&["plan", "--dump", "--wide"], "cannot be used with"),
         (&["plan", "--without", "thought"], "residual_in_linear"),
         (&["plan", "--grad-dtype", "fp16"], "must be `fp32` or the precision, `bf16`, found `fp16`"),
+        (&["plan", "--with", "thought"], "residual_copy"),
+        (&["plan", "--head-chunk", "0"], "--head-chunk"),
         (&["cuda", "--show", "x", "--report"], "cannot be used with"),
         (&["cuda", "--threads", "2"], "--report"),
     ];

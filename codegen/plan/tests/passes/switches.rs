@@ -68,21 +68,23 @@ fn plans_are_sound_whatever_is_left_out_or_asked_for() {
     }
 }
 
-/// Where one norm serves both halves of a block, two products add to its gradient: that sum is copied by a cast.
+/// Some sums are copied by a cast: the gradient of a norm that serves both halves of a block, to which two products add, and a
+/// stream that products read, not norms.
 #[test]
 fn no_step_only_casts_a_gradient_that_a_norm_makes() {
     for (name, shape) in shapes() {
         let plan = train_step(&shape, &options(Dtype::Bf16), 2, 7);
-        if shape.parallel != Parallel::OneNorm && shape.residual_scale == 1.0 {
-            assert!(casts(&plan).is_empty(), "{name}: {}", plan.dump());
-        }
         let apart = train_step(&shape, &without("narrow_gradient", options(Dtype::Bf16)), 2, 7);
         let has_narrow = |plan: &Plan| plan.steps.iter().filter(|step| plan.io(step).has("narrow")).count();
         assert_eq!(has_narrow(&apart), 0, "{name}");
-        assert!(has_narrow(&plan) >= shape.layers, "{name}");
+        let is_read_by_norms = shape.norm.placement.before() && shape.parallel != Parallel::OneNorm;
+        if is_read_by_norms && shape.residual_scale == 1.0 {
+            assert!(casts(&plan).is_empty(), "{name}: {}", plan.dump());
+            assert!(has_narrow(&plan) >= shape.layers, "{name}");
+        }
         assert_eq!(casts(&apart).len(), casts(&plan).len() + has_narrow(&plan), "{name}");
         let [less, more] = [&plan, &apart].map(|plan| plan.cost().bytes);
-        assert!(less < more, "{name}: {less} bytes with the copies made by norms, {more} with casts");
+        assert_eq!(less < more, has_narrow(&plan) > 0, "{name}: {less} and {more} bytes");
     }
 }
 
