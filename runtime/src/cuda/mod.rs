@@ -5,21 +5,23 @@
 //! then on. Must not know models, data, or where texts come from.
 
 mod binding;
+mod loading;
 mod memory;
 mod recording;
 
-use crate::driver::{self, Address, Command, Driver, DriverError, Event, Kernel, Text};
+use crate::driver::{self, Address, Command, Driver, DriverError, Event, Kernel};
 pub use binding::product;
 use binding::{Binding, describe};
 use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::BufferId;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, ExecutorError, Fetch, MicroStep, PlanId, Values};
-use kernwright_plan::launch::{Argument, Entry, Launch, Lowered};
+use kernwright_plan::launch::Lowered;
 use kernwright_plan::measure::{Mark, Timed, Timeline, Usage};
 use kernwright_plan::passes::memory::lifetimes;
 use kernwright_plan::plan::Plan;
 use kernwright_plan::spec::KernelSpec;
+use loading::tables;
 use memory::{Memory, Places, failed};
 use recording::{Origin, Recorded, Whole, is_whole, phases};
 use std::collections::HashMap;
@@ -54,24 +56,6 @@ struct Loaded {
     recorded: HashMap<Whole, Recorded>,
     /// The run that was its last.
     last_run: u64,
-}
-
-/// The tables of all launches, each once.
-fn tables(lowered: &[Vec<Lowered>; 2]) -> Vec<Vec<Entry>> {
-    let mut all: Vec<Vec<Entry>> = Vec::new();
-    for step in lowered.iter().flatten() {
-        let Lowered::Launches(launches) = step else { continue };
-        for launch in launches {
-            let Launch::Kernel { arguments, .. } = launch else { continue };
-            for argument in arguments {
-                match argument {
-                    Argument::Table(entries) if !all.contains(entries) => all.push(entries.clone()),
-                    _ => {}
-                }
-            }
-        }
-    }
-    all
 }
 
 fn at(micro: MicroStep) -> usize {
@@ -132,49 +116,6 @@ impl<D: Driver> Cuda<D> {
         }
         self.fetches.clear();
         self.memory.clear(&mut self.driver)
-    }
-
-    /// Loads the kernels of these launches that are not loaded yet.
-    fn load_kernels(&mut self, lowered: &[Vec<Lowered>; 2]) -> Result<(), ExecutorError> {
-        let mut texts: Vec<Text> = Vec::new();
-        let mut names: Vec<String> = Vec::new();
-        for (step, lowered) in lowered.iter().flat_map(|steps| steps.iter().enumerate()) {
-            let Lowered::Launches(launches) = lowered else { continue };
-            for launch in launches {
-                let Launch::Kernel { spec, .. } = launch else { continue };
-                let name = spec.name();
-                if self.kernels.contains_key(&name) || names.contains(&name) {
-                    continue;
-                }
-                if spec.shared_memory > self.arch.shared_memory {
-                    return Err(ExecutorError::Plan(format!(
-                        "step {step} launches `{name}` with {} bytes of shared memory, and a block may have {} on `{}`",
-                        spec.shared_memory, self.arch.shared_memory, self.arch.name
-                    )));
-                }
-                let text = (self.source)(spec).map_err(|why| ExecutorError::Device {
-                    what: format!("find the text of kernel `{name}`, which step {step} launches"),
-                    source: why.into(),
-                })?;
-                texts.push(Text { spec: spec.clone(), text });
-                names.push(name);
-            }
-        }
-        let kernels =
-            self.driver.load(&texts).map_err(|error| failed("load the kernels of the plan", error))?;
-        self.kernels.extend(names.into_iter().zip(kernels));
-        Ok(())
-    }
-
-    /// Writes where buffers lie into the tables of a plan.
-    fn fill_tables(&mut self, index: usize) -> Result<(), ExecutorError> {
-        let Loaded { plan, places, .. } = &self.plans[index];
-        let binding = Binding { plan, places, memory: &self.memory, kernels: &self.kernels };
-        for (entries, at) in places.tables() {
-            let bytes = binding.table(&self.driver, entries)?;
-            self.driver.upload(at, &bytes).map_err(|error| failed("fill a table of tensors", error))?;
-        }
-        Ok(())
     }
 
     /// What some steps tell the driver, in order, and where each command comes from.

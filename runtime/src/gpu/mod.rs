@@ -9,6 +9,7 @@ mod activity;
 mod arguments;
 mod assignment;
 mod calls;
+mod kernels;
 mod opening;
 pub mod products;
 mod ring;
@@ -24,6 +25,7 @@ use crate::driver::{
 };
 use activity::Activity;
 use calls::{Context, DeviceMemory, Event as Mark, Fault, Function, Graph, Stream, Timing};
+use kernels::{Loaded, source_of};
 use kernwright_compile::Libraries;
 use kernwright_plan::measure::Usage;
 use products::Products;
@@ -41,15 +43,6 @@ pub struct Settings {
     pub synchronous: bool,
     /// How products of matrices are computed.
     pub products: products::Settings,
-}
-
-/// A kernel and the launch shape that it is always launched with.
-#[derive(Debug)]
-struct Loaded {
-    name: String,
-    function: Function,
-    block: u32,
-    shared_memory: u32,
 }
 
 /// What a recording is.
@@ -223,11 +216,6 @@ impl Gpu {
     }
 }
 
-/// Where to read a kernel that failed.
-fn source_of(kernel: &str) -> String {
-    format!("`cuda --show {kernel}` prints its source")
-}
-
 impl Drop for Gpu {
     fn drop(&mut self) {
         // Nothing may be given back that a copy still reads or writes. After a failure there is nothing to wait for.
@@ -309,14 +297,11 @@ impl Driver for Gpu {
             let (texts, cubins) = (texts.len(), cubins.len());
             return Err(DriverError::Failed(format!("{texts} texts became {cubins} cubins")));
         }
-        let mut loaded = Vec::new();
-        for (text, cubin) in texts.iter().zip(&cubins) {
-            let name = text.spec.name();
-            let function = Function::load(cubin, &name, text.spec.shared_memory)
-                .map_err(|fault| DriverError::Failed(format!("kernel `{name}` cannot be loaded: {fault}")))?;
-            let (block, shared_memory) = (text.spec.block, text.spec.shared_memory);
-            loaded.push(Loaded { name, function, block, shared_memory });
-        }
+        let loaded: Vec<Loaded> = texts
+            .iter()
+            .zip(&cubins)
+            .map(|(text, cubin)| Loaded::new(text, cubin))
+            .collect::<Result<_, _>>()?;
         let first = self.kernels.len();
         self.kernels.extend(loaded);
         Ok((first..self.kernels.len()).map(Kernel).collect())

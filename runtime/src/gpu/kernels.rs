@@ -1,0 +1,30 @@
+//! Kernels on a GPU.
+//!
+//! In: the text of a kernel and the cubin that was made of it. Out: a function that can be launched.
+
+use super::calls::Function;
+use crate::driver::{DriverError, Text};
+
+/// A kernel and the launch shape that it is always launched with.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) name: String,
+    pub(super) function: Function,
+    pub(super) block: u32,
+    pub(super) shared_memory: u32,
+}
+
+impl Loaded {
+    pub(super) fn new(text: &Text, cubin: &[u8]) -> Result<Self, DriverError> {
+        let name = text.spec.name();
+        let (block, shared_memory) = (text.spec.block, text.spec.shared_memory);
+        let function = Function::load(cubin, &name, shared_memory)
+            .map_err(|fault| DriverError::Failed(format!("kernel `{name}` cannot be loaded: {fault}")))?;
+        Ok(Self { name, function, block, shared_memory })
+    }
+}
+
+/// Where to read a kernel that failed.
+pub(super) fn source_of(kernel: &str) -> String {
+    format!("`cuda --show {kernel}` prints its source")
+}
