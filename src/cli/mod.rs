@@ -109,16 +109,22 @@ fn command(declared: Option<Declared>) -> clap::Command {
     let Some(declared) = declared else { return command };
     let path = std::path::PathBuf::from(called_as());
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or("model").to_owned();
-    let names: Vec<String> =
-        command.get_subcommands().map(|subcommand| subcommand.get_name().to_owned()).collect();
-    for subcommand in names {
-        command = command.mut_subcommand(subcommand, |subcommand| {
-            let text = subcommand.get_after_help().map(ToString::to_string).unwrap_or_default();
-            subcommand.after_help(text.replace("kernwright ", &format!("{name} ")))
-        });
-    }
+    command = called(command, &name);
     let about = format!("Plans, trains and generates the CUDA of `{}`", declared.name);
     command.about(about).bin_name(name)
+}
+
+/// The command and those below it, with the program's name in their examples.
+fn called(mut command: clap::Command, name: &str) -> clap::Command {
+    if let Some(text) = command.get_after_help().map(ToString::to_string) {
+        command = command.after_help(text.replace("kernwright ", &format!("{name} ")));
+    }
+    let below: Vec<String> =
+        command.get_subcommands().map(|subcommand| subcommand.get_name().to_owned()).collect();
+    for subcommand in below {
+        command = command.mut_subcommand(subcommand, |subcommand| called(subcommand, name));
+    }
+    command
 }
 
 fn run(declared: Option<Declared>) -> ExitCode {

@@ -22,12 +22,13 @@ pub(super) fn time(gpu: &Gpu, commands: &[Command]) -> Result<(&'static str, Vec
 
 /// `None` where the records do not fit the commands, or cannot be had.
 fn by_records(gpu: &Gpu, activity: &Activity, commands: &[Command]) -> Result<Option<Vec<f64>>, DriverError> {
-    let graph = gpu.graph(commands)?;
-    gpu.stream.synchronize().map_err(|fault| gpu.late(fault))?;
     let mut ran = Ok(());
     let records = activity.record(|| {
-        let run = graph.launch(&gpu.stream).and_then(|()| gpu.stream.synchronize());
-        ran = run.map_err(|fault| gpu.late(fault));
+        // Made while records are taken: a graph from before may run without leaving any.
+        ran = gpu.graph(commands).and_then(|graph| {
+            let run = graph.launch(&gpu.stream).and_then(|()| gpu.stream.synchronize());
+            run.map_err(|fault| gpu.late(fault))
+        });
         Ok(())
     });
     ran?;

@@ -144,7 +144,7 @@ fn row(program: &std::path::Path, flags: &[OsString]) -> Result<Box<Figures>, Bo
         let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
         return Err(error.map_or_else(|| format!("it ended with {}", output.status), str::to_owned).into());
     }
-    said.lines().for_each(note);
+    said.lines().filter(|line| !line.starts_with("device: ")).for_each(note);
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
