@@ -24,7 +24,7 @@ use crate::driver::{
     Text,
 };
 use activity::Activity;
-use calls::{Context, DeviceMemory, Event as Mark, Fault, Function, Graph, Stream, Timing};
+use calls::{Context, DeviceMemory, Event as Mark, Fault, Graph, Stream, Timing};
 use kernels::{Loaded, source_of};
 use kernwright_compile::Libraries;
 use kernwright_plan::measure::Usage;
