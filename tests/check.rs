@@ -162,7 +162,7 @@ fn what_is_unknown_is_told_with_what_is_near() {
 #[test]
 fn an_edited_kernel_that_is_not_run_does_not_pass_silently() {
     let Some(program) = program("checking another op than the edited one") else { return };
-    spoil(&program, "adamw_step_bf16", |text| format!("{text}\n// edited\n"));
+    spoil(&program, "adamw_step_bf16_gfp32", |text| format!("{text}\n// edited\n"));
     let error = run(&program, "check --gpu sm_90a --kernels mine --op norm", 1);
     assert!(error.contains("is not as it was, but this check does not run it"), "{error}");
     let text = run(&program, "check --gpu sm_90a --kernels mine --op adamw", 0);

@@ -101,6 +101,8 @@ fn plans(case: &Case) -> Vec<(String, Plan)> {
             continue;
         }
         all.push((name.to_owned(), as_in_a_model));
+        let narrower = Options { gradient: precision, ..options.clone() };
+        all.push((format!("{name} gradients"), narrow::apply(case.plan.clone(), &shape, &narrower)));
         for set in SETS {
             let slots: Vec<&str> = set.iter().flat_map(|group| GROUPS[*group]).copied().collect();
             let narrow = bases(&case.plan, &slots, |op| !is_tied(op));
