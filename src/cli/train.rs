@@ -57,7 +57,8 @@ Examples:
 
 A flag wins over --config, the file over the resumed checkpoint, that over the default. In the file the keys are the
 flags' names with _ for -, as in `learning_rate = 1e-3`, and paths count from the folder of the file. Flags about one
-call (--out, --resume, --stop-after, --threads) are no keys. Every run writes its own as config.toml.
+call (--out, --resume, --stop-after, --device, --threads, --memory-budget, --steps-per-launch) are no keys. Every run
+writes its own as config.toml.
 
 A resumed run may have another --batch or --accumulate: it goes on with the next token, and unless told otherwise its
 warm-up and its end stay at the tokens where they were, so that its steps are counted anew. --length and --seed cut and
