@@ -45,9 +45,8 @@ fn a_batch_that_does_not_fit_is_refused_with_the_command_of_one_that_does() {
     let (_, command) = error.trim_end().rsplit_once(" train ").expect("a command to type");
     assert!(command.starts_with("--length 24") && !command.contains("512"), "{command}");
     program.ok(&format!("train {command}"));
-    // The next multiple of 8 does not fit.
     let found = batch(&program, "x", 2);
-    let more = format!("train {SMALL} --steps 2 --memory-budget 40 --batch {} --out y", found + 8);
+    let more = format!("train {SMALL} --steps 2 --memory-budget 40 --batch {} --out y", found + 1);
     program.fails(&more, 1);
     let error = program.fails(&format!("train {SMALL} --steps 2 --memory-budget 1 --out z"), 1);
     assert!(error.contains("not even `--batch 1` fits: give a smaller `--length`"), "{error}");
@@ -88,18 +87,23 @@ fn a_batch_is_found_by_memory_or_by_speed() {
 #[test]
 fn how_steps_are_planned_is_kept_with_the_run() {
     let program = Program::new();
-    let flags = "--without residual_in_linear --attention split --nondeterministic";
+    let flags = "--without residual_in_linear --attention split --grad-dtype bf16 --nondeterministic";
     program.ok(&format!("train {SMALL} --batch 2 --steps 4 --stop-after 2 {flags} --out run"));
     let options = |step: u64| {
         let manifest = program.json(&format!("run/step-{step:06}/checkpoint.json"));
         manifest.pointer("/progress/options/plan").cloned().unwrap_or_default()
     };
     let expected = serde_json::json!({
-        "attention": "split", "nondeterministic": true, "without": ["residual_in_linear"]
+        "attention": "split", "grad_dtype": "bf16", "nondeterministic": true, "without": ["residual_in_linear"]
     });
     assert_eq!(options(2), expected);
     let kept = String::from_utf8(program.bytes("run/config.toml")).expect("TOML is text");
-    for line in ["attention = \"split\"", "nondeterministic = true", "without = [\"residual_in_linear\"]"] {
+    for line in [
+        "attention = \"split\"",
+        "grad_dtype = \"bf16\"",
+        "nondeterministic = true",
+        "without = [\"residual_in_linear\"]",
+    ] {
         assert!(kept.lines().any(|found| found == line), "{line}: {kept}");
     }
     program.ok("train --resume run --nondeterministic=false");

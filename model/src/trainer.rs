@@ -79,8 +79,6 @@ pub struct Trainer<'a> {
     position: Position,
     /// Steps launched and not finished, oldest first.
     flights: VecDeque<Flight>,
-    /// A step that is launched went wrong, and those launched after it left the weights alone.
-    halted: bool,
     /// Steps done when the newest checkpoint was written.
     saved: u64,
     /// The step after which the validation loss was last found to be a number.
@@ -146,7 +144,6 @@ impl<'a> Trainer<'a> {
             random,
             position,
             flights: VecDeque::new(),
-            halted: false,
             saved: step,
             evaluated: None,
         })
@@ -222,7 +219,10 @@ impl<'a> Trainer<'a> {
             self.feed(plan, slots.inputs, batch, n_counted)?;
             self.executor.run(plan, gradient.clone(), micro)?;
         }
-        let outcome = self.update()?;
+        // Where loss or norm are no numbers it leaves weights alone, and so do those of the steps after it.
+        let update = self.executor.plan(plan).phase(Phase::Update);
+        self.executor.run(plan, update, MicroStep::First)?;
+        let outcome = Outcome::ask(self.executor, plan, slots)?;
         let tokens = self.flights.back().map_or(self.tokens, |flight| flight.tokens)
             + batches.iter().map(|batch| batch.tokens.len() as u64).sum::<u64>();
         let position = self.loader.position();
@@ -234,30 +234,6 @@ impl<'a> Trainer<'a> {
     fn gradient_steps(&self) -> std::ops::Range<usize> {
         let plan = self.executor.plan(self.training);
         plan.phase(Phase::Forward).start..plan.phase(Phase::Backward).end
-    }
-
-    /// Asks for the update and for loss and norm. Weights are left alone where one of them is no number, and then also
-    /// by the steps that were launched after it.
-    fn update(&mut self) -> Result<Outcome, ExecutorError> {
-        let (plan, slots) = (self.training, self.training_slots);
-        let update = self.executor.plan(plan).phase(Phase::Update);
-        if slots.halted.is_some() {
-            self.executor.run(plan, update, MicroStep::First)?;
-            return Outcome::ask(self.executor, plan, slots);
-        }
-        // The norm comes first: a gradient that is no number must not reach the weights.
-        let loss = flight::scalar(&self.executor.read(plan, slots.inputs.loss)?);
-        self.halted |= !loss.is_finite();
-        let mut gradient_norm = f64::NAN;
-        if !self.halted {
-            self.executor.run(plan, update.start..slots.norm_end, MicroStep::First)?;
-            gradient_norm = flight::scalar(&self.executor.read(plan, slots.gradient_norm)?);
-            self.halted |= !gradient_norm.is_finite();
-        }
-        if !self.halted {
-            self.executor.run(plan, slots.norm_end..update.end, MicroStep::First)?;
-        }
-        Ok(Outcome::Here(Numbers { loss, gradient_norm, scaling: None }))
     }
 
     /// Waits until the `n` oldest of the launched steps are done, by one wait for the last of them.

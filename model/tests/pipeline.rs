@@ -16,7 +16,9 @@ use kernwright_model::schedule::Form;
 use kernwright_model::split::Split;
 use kernwright_model::trainer::{Divergence, StepReport, TrainError, TrainOptions, Trainer};
 use kernwright_plan::Options as PlanOptions;
+use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, PlanId, Values};
+use kernwright_plan::options::LossScaling;
 use kernwright_plan::reference::{Reference, Rounding};
 use kernwright_plan::shape::{Shape, parse_text};
 use lazy::Lazy;
@@ -141,7 +143,7 @@ fn whole(accumulate: usize) -> (Vec<u8>, Vec<u8>, String, Vec<[u64; 5]>) {
 
 #[test]
 fn launching_waits_for_nothing_and_one_wait_serves_many_steps() {
-    let mut executor = Lazy::new();
+    let mut executor = Lazy::new(Rounding::None);
     let waits = executor.counter();
     let (shape, split) = (shape(), text());
     let plan_options = PlanOptions::host();
@@ -171,7 +173,7 @@ fn a_run_leaves_the_same_whatever_is_under_way() {
         let expected = whole(accumulate);
         for pace in PACES {
             let folder = tempfile::tempdir().unwrap();
-            let mut executor = Lazy::new();
+            let mut executor = Lazy::new(Rounding::None);
             let mut watch = Watch::until(u64::MAX);
             let options = options(accumulate, 1e-2);
             train(&mut executor, folder.path(), options, rhythm(pace), &text(), &mut watch).unwrap();
@@ -191,11 +193,14 @@ fn a_run_that_was_stopped_or_killed_goes_on_to_the_same_end() {
         // By `stop_after`; by a signal, which the steps under way outlive; and once the last checkpoint alone is left.
         let stopped = Rhythm { stop_after: Some(5), ..rhythm(pace) };
         let mut watch = Watch::until(u64::MAX);
-        let summary = train(&mut Lazy::new(), path, options(1, 1e-2), stopped, &text(), &mut watch).unwrap();
+        let summary =
+            train(&mut Lazy::new(Rounding::None), path, options(1, 1e-2), stopped, &text(), &mut watch)
+                .unwrap();
         assert_eq!((summary.step, summary.stopped), (5, true), "{pace:?}");
         let mut watch = Watch::until(8);
         let summary =
-            train(&mut Lazy::new(), path, options(1, 1e-2), rhythm(pace), &text(), &mut watch).unwrap();
+            train(&mut Lazy::new(Rounding::None), path, options(1, 1e-2), rhythm(pace), &text(), &mut watch)
+                .unwrap();
         assert!(summary.stopped && (8..=12).contains(&summary.step), "{pace:?}: {summary:?}");
         let records = metrics::read(&path.join("metrics.jsonl")).unwrap();
         assert_eq!(records.last().unwrap().step, summary.step, "{pace:?}");
@@ -206,7 +211,8 @@ fn a_run_that_was_stopped_or_killed_goes_on_to_the_same_end() {
         );
         fs::remove_dir_all(path.join(format!("step-{:06}", summary.step))).unwrap();
         let mut watch = Watch::until(u64::MAX);
-        train(&mut Lazy::new(), path, options(1, 1e-2), rhythm(pace), &text(), &mut watch).unwrap();
+        train(&mut Lazy::new(Rounding::None), path, options(1, 1e-2), rhythm(pace), &text(), &mut watch)
+            .unwrap();
         let (found, mut wanted) = (left(path), expected.clone());
         // A stop is no time for a validation.
         for (found, wanted) in found.3.iter().zip(&mut wanted.3).filter(|(found, _)| found[0] == summary.step)
@@ -217,12 +223,58 @@ fn a_run_that_was_stopped_or_killed_goes_on_to_the_same_end() {
     }
 }
 
+/// A model in fp16 whose loss is scaled, up to where some gradients overflow.
+fn train_scaled(executor: &mut dyn Executor, run: &Path, until: u64, n: u64) -> Vec<StepReport> {
+    let (shape, split) = (shape(), text());
+    let scaling = LossScaling { initial: 65_536.0, interval: 2 };
+    let precision = Some(Dtype::Fp16);
+    let plan_options = PlanOptions { precision, loss_scaling: scaling, ..PlanOptions::default() };
+    let checkpoint = latest(run).unwrap().map(|latest| latest.checkpoint);
+    let options = options(2, 1e-2);
+    let mut trainer =
+        Trainer::new(executor, &shape, options, &plan_options, &split, checkpoint.as_ref()).unwrap();
+    let mut reports = Vec::new();
+    while trainer.step_number() < until {
+        while trainer.launched() < until.min(trainer.step_number() + n) {
+            trainer.launch().unwrap();
+        }
+        reports.push(trainer.finish().unwrap());
+    }
+    trainer.save(run, &serde_json::Value::Null).unwrap();
+    reports
+}
+
+#[test]
+fn the_scale_of_the_loss_is_part_of_the_run() {
+    let rounding = || Rounding::Follow(Dtype::Fp16);
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let expected = train_scaled(&mut Reference::<f32>::new(rounding()), whole.path(), 20, 1);
+    let mut found = train_scaled(&mut Lazy::new(rounding()), parts.path(), 9, 4);
+    found.extend(train_scaled(&mut Lazy::new(rounding()), parts.path(), 20, 3));
+    // A norm that overflowed is no number, and equal to none.
+    let text =
+        |reports: &[StepReport]| reports.iter().map(|report| format!("{report:?}\n")).collect::<String>();
+    assert_eq!(text(&found), text(&expected));
+    let skipped: Vec<u64> = expected.iter().filter_map(|report| report.skipped_steps).collect();
+    let scales: Vec<f64> = expected.iter().filter_map(|report| report.loss_scale).collect();
+    assert!(skipped.len() == 20 && skipped[19] > 0 && skipped[19] < 15, "{skipped:?}");
+    assert!(scales.windows(2).any(|pair| pair[1] == 2.0 * pair[0]), "{scales:?}");
+    assert!(scales.windows(2).any(|pair| pair[1] == 0.5 * pair[0]), "{scales:?}");
+    assert!(expected.iter().all(|report| report.loss.is_finite()));
+    let file = |run: &Path, name: &str| {
+        fs::read(latest(run).unwrap().unwrap().checkpoint.folder.join(name)).unwrap()
+    };
+    for name in ["weights.safetensors", "moments.safetensors", "checkpoint.json"] {
+        assert!(file(whole.path(), name) == file(parts.path(), name), "{name}");
+    }
+}
+
 #[test]
 fn a_checkpoint_in_the_middle_of_launches_is_of_the_last_one() {
     let folder = tempfile::tempdir().unwrap();
     let (shape, split) = (shape(), text());
     let plan_options = PlanOptions::host();
-    let mut executor = Lazy::new();
+    let mut executor = Lazy::new(Rounding::None);
     let mut trainer =
         Trainer::new(&mut executor, &shape, options(1, 1e-2), &plan_options, &split, None).unwrap();
     (0..5).for_each(|_| trainer.launch().unwrap());
@@ -285,7 +337,7 @@ fn divergence_is_of_the_step_that_it_began_in_and_leaves_the_weights_of_before()
         let (expected, weights) = fail(&mut Reference::<f32>::new(Rounding::None), rate, poison, 1);
         assert!(expected.fault.is_some(), "{expected}");
         for n in [1, 2, 5] {
-            let mut executor = Lazy::new();
+            let mut executor = Lazy::new(Rounding::None);
             let (found, after) = fail(&mut executor, rate, poison, n);
             assert_eq!(found.to_string(), expected.to_string(), "{n} under way");
             assert!(after == weights, "{n} under way: the weights are others");
@@ -312,7 +364,8 @@ fn steps_before_data_that_cannot_be_read_are_finished_and_saved() {
         let mut watch = Watch::until(u64::MAX);
         let rhythm = Rhythm { eval_every: 0, save_every: 0, ..rhythm(pace) };
         fs::create_dir(&path).unwrap();
-        let error = train(&mut Lazy::new(), &path, long.clone(), rhythm, &split, &mut watch).unwrap_err();
+        let error = train(&mut Lazy::new(Rounding::None), &path, long.clone(), rhythm, &split, &mut watch)
+            .unwrap_err();
         assert!(matches!(error, RunError::Train(TrainError::Loader(_))), "{error}");
         let records = metrics::read(&path.join("metrics.jsonl")).unwrap();
         let saved = latest(&path).unwrap().unwrap().checkpoint.manifest.progress;

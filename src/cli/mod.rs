@@ -60,7 +60,7 @@ enum Command {
     /// Measure training steps and their parts, and compare with an earlier time
     Bench(bench::Arguments),
     /// Show the training step as a table: ops, FLOPs, bytes, roofline time, memory
-    Plan(plan::Arguments),
+    Plan(Box<plan::Arguments>),
     /// Show where the time of a training step goes, kernel by kernel
     Profile(Box<profile::Arguments>),
     /// Write the CUDA of a model for a GPU, or compile it and report registers and spills

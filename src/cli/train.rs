@@ -57,7 +57,8 @@ Examples:
 
 A flag wins over --config, the file over the resumed checkpoint, that over the default. In the file the keys are the
 flags' names with _ for -, as in `learning_rate = 1e-3`, and paths count from the folder of the file. Flags about one
-call (--out, --resume, --stop-after, --threads) are no keys. Every run writes its own as config.toml.
+call (--out, --resume, --stop-after, --device, --threads, --memory-budget, --steps-per-launch) are no keys. Every run
+writes its own as config.toml.
 
 A resumed run may have another --batch or --accumulate: it goes on with the next token, and unless told otherwise its
 warm-up and its end stay at the tokens where they were, so that its steps are counted anew. --length and --seed cut and
@@ -68,7 +69,7 @@ A GPU is taken where there is one, and computes in the precision of the shape; t
 on a GPU the next one is already asked for, so that it is never idle; --steps-per-launch asks for more at once, for steps
 so short that waiting shows. All memory is planned first: a batch that does not fit is refused before anything runs, with
 the command of the largest that does. --batch auto takes that one, --batch fastest tries powers of two up to it.
---attention, --without and --nondeterministic say how a GPU computes; a run keeps them, and a resumed run repeats the
+--attention, --without, --grad-dtype and --nondeterministic say how a GPU computes; a run keeps them, and a resumed run repeats the
 bits of one that was not stopped, the algorithms of matrix products included, unless --nondeterministic was given.
 
 Ctrl-C finishes the steps under way, saves and says how to go on; a second one ends at once. A run keeps its last two
@@ -97,7 +98,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "MiB", value_parser = clap::value_parser!(u64).range(1..))]
     memory_budget: Option<u64>,
     /// Ask a GPU for K steps at once and wait for it once; the result is the same for any number
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     steps_per_launch: u64,
 }
 
@@ -134,7 +135,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let order = if settings.plan.nondeterministic { Order::Free } else { Order::Fixed };
     let open = || device::choose(&arguments.device, &model.shape, declared, environment, order);
     let (mut device, why) = open()?;
-    let plan_options = settings.plan.over(&device.options);
+    let plan_options = settings.plan.over(&device.options, &model.shape)?;
     let launches = if plan_options.runs_on == RunsOn::Gpu { Pace::AHEAD.launches } else { 1 };
     let pace = Pace { steps_per_launch: arguments.steps_per_launch, launches };
     let room = Room::new(device.free, &device.description, arguments.memory_budget);

@@ -35,11 +35,7 @@ impl Trainer<'_> {
 
     /// Lets updates change weights again.
     fn release(&mut self) -> Result<(), ExecutorError> {
-        self.halted = false;
-        match self.training_slots.halted {
-            Some(halted) => self.executor.write(self.training, halted, Values::Int(&[0])),
-            None => Ok(()),
-        }
+        self.executor.write(self.training, self.training_slots.halted, Values::Int(&[0]))
     }
 
     /// Runs the step again, but for the update.

@@ -23,10 +23,10 @@ pub(super) struct StepSlots {
     pub(super) learning_rate: BufferId,
     pub(super) step: BufferId,
     pub(super) gradient_norm: BufferId,
-    /// The first step of the plan that needs the norm to be a number.
+    /// The end of the steps of the update that the norm comes from.
     pub(super) norm_end: usize,
-    /// Where the update itself leaves the weights alone when loss or norm are no numbers: the step since when.
-    pub(super) halted: Option<BufferId>,
+    /// The step since which updates leave weights alone, since loss or norm were no numbers; 0 while there is none.
+    pub(super) halted: BufferId,
     /// Where the loss is scaled: `halted` again, its scale, and the steps that were skipped.
     pub(super) scaling: Option<[BufferId; 3]>,
 }
@@ -51,7 +51,7 @@ impl StepSlots {
         let gradient_norm = find(executor, plan, "gradient_norm")?;
         let about = executor.plan(plan);
         let update = about.phase(Phase::Update);
-        let halted = about.find("halted");
+        let halted = find(executor, plan, "halted")?;
         let writes =
             |index: &usize| about.steps[*index].writes.iter().any(|write| write.buffer == gradient_norm);
         Ok(Self {
@@ -61,10 +61,10 @@ impl StepSlots {
             gradient_norm,
             norm_end: update.clone().find(writes).map_or(update.start, |index| index + 1),
             halted,
-            scaling: halted
-                .zip(about.find("loss_scale"))
+            scaling: about
+                .find("loss_scale")
                 .zip(about.find("skipped_steps"))
-                .map(|((halted, scale), skipped)| [halted, scale, skipped]),
+                .map(|(scale, skipped)| [halted, scale, skipped]),
         })
     }
 }

@@ -3,7 +3,7 @@
 //! In: an executor, a plan. Out: JSON with the algorithms it chose and the state buffers of the plan, such as the scale of
 //! the loss; and the same again into an executor. Old checkpoints have nothing here.
 
-use kernwright_plan::buffer::BufferId;
+use kernwright_plan::buffer::{BufferId, Role};
 use kernwright_plan::executor::{Executor, ExecutorError, PlanId, Values};
 use serde_json::{Map, Value};
 
@@ -55,5 +55,5 @@ pub(super) fn write(executor: &mut dyn Executor, plan: PlanId, kept: &Value) -> 
 
 fn buffers(executor: &dyn Executor, plan: PlanId) -> Vec<BufferId> {
     let buffers = executor.plan(plan).buffers.iter().enumerate();
-    buffers.filter(|(_, buffer)| buffer.role.name() == "state").map(|(index, _)| BufferId(index)).collect()
+    buffers.filter(|(_, buffer)| buffer.role == Role::State).map(|(index, _)| BufferId(index)).collect()
 }

@@ -1,15 +1,13 @@
 //! An executor that does nothing before somebody waits for it.
 //!
-//! In: what an executor is asked for. Out: the same as the definition's, later; how often somebody waited. An update
-//! leaves the weights alone from the first loss or norm on that is no number, as a device's does.
+//! In: what an executor is asked for. Out: the same as the definition's, later; how often somebody waited.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
-use kernwright_plan::buffer::{BufferId, Role};
-use kernwright_plan::dtype::Dtype;
+use kernwright_plan::buffer::BufferId;
 use kernwright_plan::executor::{Executor, ExecutorError, Fetch, MicroStep, PlanId, Values};
 use kernwright_plan::plan::Plan;
 use kernwright_plan::reference::{Reference, Rounding};
@@ -34,19 +32,13 @@ struct Inner {
     asked: VecDeque<Asked>,
     fetched: HashMap<usize, Vec<f32>>,
     n_waits: Rc<Cell<usize>>,
-    halted: bool,
 }
 
 impl Lazy {
-    pub(crate) fn new() -> Self {
-        let executor = Reference::new(Rounding::None);
-        let inner = Inner {
-            executor,
-            asked: VecDeque::new(),
-            fetched: HashMap::new(),
-            n_waits: Rc::default(),
-            halted: false,
-        };
+    pub(crate) fn new(rounding: Rounding) -> Self {
+        let executor = Reference::new(rounding);
+        let inner =
+            Inner { executor, asked: VecDeque::new(), fetched: HashMap::new(), n_waits: Rc::default() };
         Self { plans: Vec::new(), n_fetches: 0, inner: RefCell::new(inner) }
     }
 
@@ -76,7 +68,7 @@ impl Inner {
                 Asked::WriteInts(plan, buffer, values) => {
                     self.executor.write(plan, buffer, Values::Int(&values))?;
                 }
-                Asked::Run(plan, steps, micro) => self.run(plan, steps, micro)?,
+                Asked::Run(plan, steps, micro) => self.executor.run(plan, steps, micro)?,
                 Asked::Fetch(plan, buffer, number) => {
                     let values = self.executor.read(plan, buffer)?;
                     self.fetched.insert(number, values);
@@ -85,27 +77,10 @@ impl Inner {
         }
         Ok(())
     }
-
-    fn run(&mut self, plan: PlanId, steps: Range<usize>, micro: MicroStep) -> Result<(), ExecutorError> {
-        for step in steps {
-            if self.executor.plan(plan).steps[step].op.name() == "adamw" {
-                for name in ["loss", "gradient_norm"] {
-                    let buffer = self.executor.plan(plan).find(name).expect("a training plan has it");
-                    self.halted |= !self.executor.read(plan, buffer)?[0].is_finite();
-                }
-                if self.halted {
-                    continue;
-                }
-            }
-            self.executor.run(plan, step..step + 1, micro)?;
-        }
-        Ok(())
-    }
 }
 
 impl Executor for Lazy {
-    fn load(&mut self, mut plan: Plan) -> Result<PlanId, ExecutorError> {
-        plan.add("halted", vec![1], Dtype::I32, Role::Parameter);
+    fn load(&mut self, plan: Plan) -> Result<PlanId, ExecutorError> {
         let mut inner = self.inner.borrow_mut();
         inner.catch_up(None)?;
         self.plans.push(plan.clone());

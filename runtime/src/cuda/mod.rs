@@ -193,14 +193,15 @@ fn of_launch(loaded: &Loaded, micro: MicroStep, origin: (usize, usize), error: D
 
 /// The bytes of some elements. Those of weights are many, so the wide types are not led through an f64.
 fn encode(dtype: Dtype, values: Values<'_>) -> Vec<u8> {
+    fn words<T: Copy>(values: &[T], word: impl Fn(T) -> [u8; 4]) -> Vec<u8> {
+        let mut bytes = vec![0; 4 * values.len()];
+        bytes.as_chunks_mut().0.iter_mut().zip(values).for_each(|(to, value)| *to = word(*value));
+        bytes
+    }
     match values {
-        Values::Float(values) if dtype == Dtype::Fp32 => {
-            values.iter().flat_map(|value| value.to_le_bytes()).collect()
-        }
+        Values::Float(values) if dtype == Dtype::Fp32 => words(values, f32::to_le_bytes),
+        Values::Int(values) if dtype == Dtype::I32 => words(values, i32::to_le_bytes),
         Values::Float(values) => dtype.encode_all(values.iter().copied().map(f64::from)),
-        Values::Int(values) if dtype == Dtype::I32 => {
-            values.iter().flat_map(|value| value.to_le_bytes()).collect()
-        }
         Values::Int(values) => dtype.encode_all(values.iter().copied().map(f64::from)),
     }
 }
@@ -262,6 +263,9 @@ impl<D: Driver> Executor for Cuda<D> {
         let loaded = &self.plans[plan.0];
         let dtype = loaded.plan.buffer(buffer).dtype;
         let (bytes, Rows { stride, part }) = self.download(loaded, buffer)?;
+        if dtype == Dtype::Fp32 && part.len() == stride {
+            return Ok(bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect());
+        }
         let rows = bytes.chunks(stride.max(1)).map(|row| &row[part.clone()]);
         Ok(rows.flat_map(|row| dtype.decode_all(row)).map(|value| value as f32).collect())
     }

@@ -16,7 +16,7 @@ const PIECE: usize = 2 << 20;
 /// One of the two rooms of downloads.
 const CHUNK: usize = 4 << 20;
 /// Fetches that may be under way at once, and bytes of each.
-const SLOTS: usize = 64;
+const SLOTS: usize = 1 << 10;
 const SLOT: usize = 4 << 10;
 
 /// The rooms, and what is in them.

@@ -93,10 +93,10 @@ impl Candidate<'_> {
 
     fn refusal(&self, need: &Need, bytes: u64) -> String {
         let most = self.most();
-        let way_out = match rounded(most) {
+        let way_out = match most {
             0 => "not even `--batch 1` fits: give a smaller `--length`, or a smaller model".to_owned(),
-            batch => {
-                let command = command(&batch.to_string(), std::env::args().skip(1));
+            _ => {
+                let command = command(&most.to_string(), std::env::args().skip(1));
                 format!("the largest `--batch` that fits is `{most}`: {command}")
             }
         };

@@ -1,7 +1,7 @@
 //! The flags of `train` that are also the keys of its file: one list for both.
 
 use super::batch::Batch;
-use crate::cli::plan::{Path, switches};
+use crate::cli::plan::{Path, precisions, switches};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use kernwright_model::schedule::{FORMS, Form};
@@ -53,6 +53,10 @@ pub(crate) struct Flags {
     /// How attention is computed on a GPU [default: fused]
     #[arg(long, value_name = "PATH")]
     pub(super) attention: Option<Path>,
+    /// Element type of the weights' gradients on a GPU, which are summed over micro-batches: fp32, or the precision
+    /// [default: fp32]
+    #[arg(long, value_name = "TYPE", value_parser = precisions())]
+    pub(super) grad_dtype: Option<String>,
     /// Let faster kernels of a GPU add in any order: the same run may then differ in its last bits [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(super) nondeterministic: Option<bool>,
@@ -108,6 +112,7 @@ impl Flags {
             clip,
             z_loss,
             attention,
+            grad_dtype,
             nondeterministic,
             without,
             seed,

@@ -96,6 +96,7 @@ fn value(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> Op
         "clip" => number(train.clip),
         "z_loss" => number(train.z_loss),
         "attention" => quoted(settings.plan.attention.to_possible_value()?.get_name()),
+        "grad_dtype" => quoted(&settings.plan.grad_dtype),
         "nondeterministic" => settings.plan.nondeterministic.to_string(),
         "without" if !settings.plan.without.is_empty() => {
             toml::Value::from(settings.plan.without.clone()).to_string()
@@ -161,6 +162,7 @@ mod tests {
             clip: Some(1e30),
             z_loss: Some(1e-4),
             attention: Some(Path::Split),
+            grad_dtype: Some("bf16".to_owned()),
             nondeterministic: Some(true),
             without: Some(vec!["residual_in_linear".to_owned()]),
             seed: Some(u64::MAX),
