@@ -151,7 +151,7 @@ fn a_bad_file_is_one_line_with_its_place_and_writes_nothing() {
         ("resume = true", "bad.toml:1: `resume` is not a key, since it is about one call"),
         (
             "batch = \"four\"",
-            "bad.toml:1: `batch` must be a whole number from 0 to 2^64 - 1, found `\"four\"`",
+            "bad.toml:1: `batch` must be a whole number from 0 to 2^64 - 1, `\"auto\"`, `\"fastest\"`, found `\"four\"`",
         ),
         ("\n\nbatch = 0", "bad.toml:3: `batch` must be at least 1, found `0`"),
         ("learning_rate = nan", "bad.toml:1: `learning_rate` must be a number from 0 up that fp32 can hold"),
