@@ -65,6 +65,7 @@ fn what_cannot_be_run_is_refused_before_it_is() {
     for (flags, code, wanted) in [
         ("--length 300 --preset tiny --device cpu", 1, "`--set model.context=300`"),
         ("--memory-budget 1 --batch 64 --preset tiny --device cpu", 1, "`--memory-budget` allows 1.00 MiB"),
+        ("--precision bf16 --device cpu", 1, "`--precision` must be `fp32` on the CPU, found `bf16`"),
         ("--set model.layer=3 --device cpu", 1, "did you mean"),
         ("--set model.layers --device cpu", 1, "`layers` must be"),
         ("--set model.layers=", 2, "`FIELD=VALUE`"),

@@ -77,6 +77,9 @@ impl Setting {
         let order = if self.nondeterministic { Order::Free } else { Order::Fixed };
         let device = device::executor(&self.device, &named.shape, declared, environment, order)?;
         let options = self.options(&device.options);
+        if let (None, Some(found)) = (&device.gpu, options.precision.filter(|found| *found != Dtype::Fp32)) {
+            return Err(format!("`--precision` must be `fp32` on the CPU, found `{}`", found.name()).into());
+        }
         options.check_gradient(&named.shape)?;
         if let Some(budget) = self.memory_budget.map(|mebibytes| mebibytes << 20) {
             let needed = train_step(&named.shape, &options, batch, length).arena_bytes as u64;
