@@ -13,7 +13,7 @@ use kernwright_plan::launch::Lowered;
 use kernwright_plan::ops::Op;
 use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
 use kernwright_plan::options::AttentionPath;
-use kernwright_plan::passes::{ABLATIONS, SWITCHES, attention, forward::Head};
+use kernwright_plan::passes::{ABLATIONS, SWITCHES, attention, forward::Head, split_heads};
 use kernwright_plan::plan::{Phase, Plan, Read, Step, Write};
 use kernwright_plan::shape::{Shape, presets};
 use kernwright_plan::spec::KernelSpec;
@@ -100,14 +100,19 @@ fn of_attention(arch: &Arch, head_dims: impl Iterator<Item = usize>) -> Vec<Text
             scale: 0.3,
             form: Form::Fused,
         };
-        for deterministic in [true, false] {
-            let options = Options { deterministic, ..Options::default() };
+        for options in heads_and_orders() {
             specs.extend(of_plan(&attention_step(&attention, dtype, &options), arch));
         }
     }
     specs.sort_by_key(KernelSpec::name);
     specs.dedup_by_key(|spec| spec.name());
     texts(specs, arch)
+}
+
+/// Blocks of attention's gradient for a group of heads and for each of them, in either order of the sums.
+fn heads_and_orders() -> Vec<Options> {
+    let orders = [true, false].map(|deterministic| Options { deterministic, ..Options::default() });
+    orders.iter().flat_map(split_heads::both).collect()
 }
 
 /// Attention and its gradient, whose operands are of one type.
@@ -264,7 +269,7 @@ fn options() -> Vec<Options> {
     let precisions = dtype::ALL.iter().filter(|row| row.is_precision);
     for plain in precisions.map(|row| Options { precision: Some(row.dtype), ..plain.clone() }) {
         all.push(Options { attention: AttentionPath::Split, ..plain.clone() });
-        all.push(Options { deterministic: false, ..plain.clone() });
+        all.extend(heads_and_orders().into_iter().map(|one| Options { precision: plain.precision, ..one }));
         all.push(plain);
     }
     all

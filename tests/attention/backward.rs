@@ -25,8 +25,17 @@ fn op(head_dim: usize, length: usize) -> Attention {
 }
 
 /// Its plan, with gradients in fp32.
-fn plan(op: &Attention, dtype: Dtype, deterministic: bool) -> Plan {
-    plans::plan(op, 1, [dtype, Dtype::Fp32], &Options { deterministic, ..Options::default() })
+fn plan(op: &Attention, dtype: Dtype, deterministic: bool, split_heads: bool) -> Plan {
+    plans::plan(op, 1, [dtype, Dtype::Fp32], &Options { deterministic, ..plans::heads(split_heads) })
+}
+
+/// The greatest difference, over the greatest number of `expected`.
+fn distance(found: &[f32], expected: &[f32]) -> f32 {
+    let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    assert!(largest > 0.0);
+    // No number is not small.
+    let errors = found.iter().zip(expected).map(|(one, other)| (one - other).abs() / largest);
+    errors.fold(0.0, |most, error| if error <= most { most } else { error })
 }
 
 /// Numbers between -1 and 1 that look random.
@@ -60,12 +69,14 @@ fn large_and_small() -> [&'static Arch; 2] {
 #[test]
 fn ordered_gradients_have_the_same_bits_for_any_number_of_workers() {
     let op = op(40, 200);
-    let plan = plan(&op, Dtype::Bf16, true);
-    for arch in large_and_small() {
-        let Some(first) = gradients(&plan, &input(&op), arch, 1) else { return };
-        for workers in [1, 2, 5] {
-            let again = gradients(&plan, &input(&op), arch, workers);
-            assert!(again.as_ref() == Some(&first), "{workers} workers, {}", arch.name);
+    for split in [true, false] {
+        let plan = plan(&op, Dtype::Bf16, true, split);
+        for arch in large_and_small() {
+            let Some(first) = gradients(&plan, &input(&op), arch, 1) else { return };
+            for workers in [1, 2, 5] {
+                let again = gradients(&plan, &input(&op), arch, workers);
+                assert!(again.as_ref() == Some(&first), "{workers} workers, split {split}, {}", arch.name);
+            }
         }
     }
 }
@@ -74,17 +85,38 @@ fn ordered_gradients_have_the_same_bits_for_any_number_of_workers() {
 fn gradients_in_any_order_are_those_in_order() {
     let op = op(40, 200);
     for dtype in dtype::ALL.iter().filter(|row| row.bytes == 2).map(|row| row.dtype) {
-        let [ordered, free] = [true, false].map(|deterministic| plan(&op, dtype, deterministic));
-        for arch in large_and_small() {
-            let Some(ordered) = gradients(&ordered, &input(&op), arch, 2) else { return };
-            let Some(free) = gradients(&free, &input(&op), arch, 2) else { return };
-            assert!(ordered[1..] == free[1..], "d_k and d_v of {} on {}", dtype.name(), arch.name);
-            let largest = ordered[0].iter().fold(0.0_f32, |most, value| most.max(value.abs()));
-            assert!(largest > 0.0);
-            for (index, (one, other)) in ordered[0].iter().zip(&free[0]).enumerate() {
+        for split in [true, false] {
+            let [ordered, free] = [true, false].map(|deterministic| plan(&op, dtype, deterministic, split));
+            for arch in large_and_small() {
+                let Some(ordered) = gradients(&ordered, &input(&op), arch, 2) else { return };
+                let Some(free) = gradients(&free, &input(&op), arch, 2) else { return };
+                let place = format!("{} on {}, split {split}", dtype.name(), arch.name);
+                assert!(ordered[1..] == free[1..], "d_k and d_v of {place}");
                 // P and dS come out of the same operations in both; sums of them are fp32.
-                let error = (one - other).abs() / largest;
-                assert!(error < 1e-3, "d_q of {} on {}, {index}: {one} and {other}", dtype.name(), arch.name);
+                let error = distance(&free[0], &ordered[0]);
+                assert!(error < 1e-3, "d_q of {place}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_split_heads_are_those_of_heads_together() {
+    let op = Attention { heads: 6, kv_heads: 2, ..op(40, 200) };
+    for dtype in dtype::ALL.iter().filter(|row| row.bytes == 2).map(|row| row.dtype) {
+        for deterministic in [true, false] {
+            let [split, together] = [true, false].map(|split| plan(&op, dtype, deterministic, split));
+            for arch in large_and_small() {
+                let Some(split) = gradients(&split, &input(&op), arch, 2) else { return };
+                let Some(together) = gradients(&together, &input(&op), arch, 2) else { return };
+                for ((slot, split), together) in GRADIENTS.iter().zip(&split).zip(&together) {
+                    // Of d_k and d_v heads are added up in another order, in fp32; d_q is the same sum.
+                    let error = distance(split, together);
+                    let place = format!("{slot} of {} on {}", dtype.name(), arch.name);
+                    assert!(error < 1e-5, "{place}, deterministic {deterministic}: {error}");
+                    let is_exact = *slot == "d_q" && deterministic;
+                    assert!(!is_exact || split == together, "{place}");
+                }
             }
         }
     }
@@ -104,7 +136,8 @@ fn large_inputs_and_small_logits_have_finite_gradients() {
             *value = if column < q + op.head_dim { pole + 0.1 * *value } else { *value };
         }
         for deterministic in [true, false] {
-            let plan = plan(&op, Dtype::Bf16, deterministic);
+            // Heads together under a full mask, apart under a causal one.
+            let plan = plan(&op, Dtype::Bf16, deterministic, causal);
             for (name, qkv) in [("large", &large), ("small", &small)] {
                 let Some(found) = gradients(&plan, qkv, large_and_small()[0], 2) else { return };
                 for (slot, values) in GRADIENTS.iter().zip(found) {

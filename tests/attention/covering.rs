@@ -21,7 +21,7 @@ use std::time::Instant;
 
 const LENGTHS: [usize; 5] = [1, 17, 127, 129, 200];
 const HEAD_DIMS: [usize; 8] = [8, 40, 64, 80, 96, 128, 192, 256];
-const GROUPS: [usize; 3] = [1, 3, 8];
+const GROUPS: [usize; 4] = [1, 2, 3, 8];
 const WINDOWS: [Option<usize>; 2] = [None, Some(33)];
 const CAPS: [Option<f64>; 2] = [None, Some(4.0)];
 const ANSWERS: [bool; 2] = [true, false];
@@ -31,8 +31,8 @@ const GPUS: [&str; 3] = ["sm_80", "sm_90a", "sm_86"];
 /// Most cases of the covering set.
 const MOST: usize = 300;
 
-/// An index into each axis: length, width, group, window, cap, causal, type, GPU, deterministic.
-const AXES: usize = 9;
+/// An index into each axis: length, width, group, window, cap, causal, type, GPU, deterministic, split heads.
+const AXES: usize = 10;
 type Point = [usize; AXES];
 /// Some axes and what they are to be.
 type Want = Vec<(usize, usize)>;
@@ -55,6 +55,7 @@ fn sizes() -> [usize; AXES] {
         ANSWERS.len(),
         narrow().len(),
         GPUS.len(),
+        ANSWERS.len(),
         ANSWERS.len(),
     ]
 }
@@ -128,7 +129,7 @@ fn product(sizes: &[usize; AXES]) -> Vec<Point> {
 
 /// A case and the GPU whose kernels it is to run.
 fn case(point: &Point) -> (Case, &'static Arch) {
-    let [length, head_dim, group, window, cap, causal, dtype, gpu, deterministic] = *point;
+    let [length, head_dim, group, window, cap, causal, dtype, gpu, deterministic, split_heads] = *point;
     let (head_dim, dtype) = (HEAD_DIMS[head_dim], narrow()[dtype]);
     let op = Attention {
         heads: GROUPS[group],
@@ -143,9 +144,9 @@ fn case(point: &Point) -> (Case, &'static Arch) {
     };
     // A second sequence and a second head of keys where they cost little.
     let batch = if op.length < 100 { 2 } else { 1 };
-    let kv_heads = if op.heads == 1 { 2 } else { 1 };
+    let kv_heads = if op.heads <= 2 { 2 } else { 1 };
     let op = Attention { heads: op.heads * kv_heads, kv_heads, ..op };
-    let options = Options { deterministic: ANSWERS[deterministic], ..Options::default() };
+    let options = Options { deterministic: ANSWERS[deterministic], ..plans::heads(ANSWERS[split_heads]) };
     let label = format!("{batch} x {op:?}, {}, {}, {options:?}", dtype.name(), GPUS[gpu]);
     let plan = plans::plan(&op, batch, [dtype, dtype], &options);
     let find = |name| plan.find(name).unwrap_or_else(|| panic!("no `{name}`"));

@@ -2,6 +2,7 @@
 //! memory do, both against f64. Kernels run on the emulator.
 
 use crate::device::{device, options};
+use crate::plans;
 use kernwright_plan::Options;
 use kernwright_plan::arch;
 use kernwright_plan::buffer::{BufferId, Role};
@@ -134,15 +135,16 @@ fn a_fused_attention_loses_little_more_than_a_split_one() {
         let done = |result: Result<_, ExecutorError>| result.unwrap_or_else(|why| panic!("{label}: {why:?}"));
         let mut reference = Reference::<f64>::new(Rounding::None);
         let truth = done(results(&mut reference, &case.plan, &inputs));
-        let of = |attention: AttentionPath, deterministic: bool| {
-            let options_of_plan = Options { attention, deterministic, ..Options::default() };
+        let of = |attention: AttentionPath, deterministic: bool, split_heads: bool| {
+            let options_of_plan = Options { attention, deterministic, ..plans::heads(split_heads) };
             let plan = memory::place(attention::choose(case.plan.clone(), &options_of_plan));
             let mut device = device(&options, &arch::ALL[0]);
             done(results(&mut device, &plan, &inputs))
         };
-        let split = of(AttentionPath::Split, true);
-        for (form, deterministic) in [("ordered", true), ("free", false)] {
-            let fused = of(AttentionPath::Fused, deterministic);
+        let split = of(AttentionPath::Split, true, false);
+        let forms = [("ordered", true, false), ("free", false, false), ("free, split heads", false, true)];
+        for (form, deterministic, split_heads) in forms {
+            let fused = of(AttentionPath::Fused, deterministic, split_heads);
             let mut line = format!("{label}, {form}:");
             for (index, name) in COMPARED.iter().enumerate() {
                 let truth = &truth[index];

@@ -4,12 +4,18 @@ use kernwright_plan::Options;
 use kernwright_plan::buffer::Role;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm};
-use kernwright_plan::passes::{attention, memory};
+use kernwright_plan::passes::{attention, memory, split_heads};
 use kernwright_plan::plan::{Phase, Plan, Step};
 use kernwright_plan::tape::{read, write};
 
 /// The gradients.
 pub(crate) const GRADIENTS: [&str; 3] = ["d_q", "d_k", "d_v"];
+
+/// Options with which blocks of the gradient own the keys of one query head, wherever there are groups, or nowhere.
+pub(crate) fn heads(split: bool) -> Options {
+    let [always, never] = split_heads::both(&Options::default());
+    if split { always } else { never }
+}
 
 /// Attention and its gradient over `batch` sequences. Inputs are `qkv`, queries, keys and values side by side as in a
 /// model, and `d_out`; gradients, of type `gradient`, lie side by side too.

@@ -6,7 +6,7 @@ use kernwright_plan::dtype::{self, Dtype};
 use kernwright_plan::executor::MicroStep;
 use kernwright_plan::ops::Op;
 use kernwright_plan::options::{AttentionPath, Options};
-use kernwright_plan::passes::{attention, memory, narrow};
+use kernwright_plan::passes::{attention, memory, narrow, split_heads};
 use kernwright_plan::plan::{Plan, Step};
 use kernwright_plan::shape::presets;
 use std::collections::BTreeSet;
@@ -95,9 +95,11 @@ fn plans(case: &Case) -> Vec<(String, Plan)> {
                     (AttentionPath::Split, true),
                 ] {
                     let options = Options { attention: path, deterministic, ..options.clone() };
-                    let order = if deterministic { "ordered" } else { "free" };
-                    let label = format!("{name}{label} {path:?} {order}");
-                    all.push((label, attention::choose(plan.clone(), &options)));
+                    for (heads, options) in ["split", "together"].iter().zip(split_heads::both(&options)) {
+                        let order = if deterministic { "ordered" } else { "free" };
+                        let label = format!("{name}{label} {path:?} {order}, heads {heads}");
+                        all.push((label, attention::choose(plan.clone(), &options)));
+                    }
                 }
             }
             continue;

@@ -4,6 +4,7 @@ use crate::arch::Arch;
 use crate::dtype;
 use crate::launch::{Launch, Lowered};
 use crate::options::{AttentionPath, Options};
+use crate::passes::split_heads;
 use crate::passes::{ABLATIONS, MULTI_TENSOR_UPDATE, SWITCHES, forward::Head, forward_step, train_step};
 use crate::plan::Plan;
 use crate::shape::Shape;
@@ -35,7 +36,8 @@ pub fn plans(shape: &Shape) -> Vec<Plan> {
         }
         every.push(Options { clip: None, ..plain.clone() });
         every.push(Options { attention: AttentionPath::Split, ..plain.clone() });
-        every.push(Options { deterministic: false, ..plain.clone() });
+        // Blocks of attention's gradient for a group of heads and for each; with sums in one order by the names above.
+        every.extend(split_heads::both(&Options { deterministic: false, ..plain.clone() }));
         every.push(plain);
     }
     let mut plans = Vec::new();

@@ -29,7 +29,8 @@ pub struct Options {
     pub padded: bool,
     /// What will run the plan.
     pub runs_on: RunsOn,
-    /// Multiprocessors of the GPU, where they are known: sums in two stages have as many parts as those work on.
+    /// Multiprocessors of the GPU, where they are known: sums in two stages have as many parts as those work on, and blocks of
+    /// attention's gradient are made for so many.
     pub multiprocessors: Option<usize>,
     /// How attention is computed on a GPU.
     pub attention: AttentionPath,

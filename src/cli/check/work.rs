@@ -8,6 +8,7 @@ use kernwright_plan::arch::Arch;
 use kernwright_plan::executor::MicroStep;
 use kernwright_plan::launch::{Launch, Lowered};
 use kernwright_plan::passes::forward::Head;
+use kernwright_plan::passes::split_heads;
 use kernwright_plan::plan::{Mode, Phase, Plan};
 use kernwright_plan::shape::{Miniature, Shape};
 use kernwright_plan::{Options, forward_step, train_step};
@@ -63,10 +64,12 @@ type Signature = (&'static str, Vec<(&'static str, &'static str, Option<bool>)>,
 /// Steps of this many values are still quick; of steps that are alike, the largest below it is taken.
 const MOST_VALUES: usize = 1 << 17;
 
-/// The training step and the plan that generates.
-fn plans(shape: &Shape, options: &Options, batch: usize, length: usize) -> [Plan; 2] {
+/// The training step, in both forms of which a plan chooses by its sizes, and the plan that generates.
+fn plans(shape: &Shape, options: &Options, batch: usize, length: usize) -> [Plan; 3] {
     let asked = Head::Logits(batch);
-    [train_step(shape, options, batch, length), forward_step(shape, options, batch, length, asked)]
+    let [split, together] =
+        split_heads::both(options).map(|options| train_step(shape, &options, batch, length));
+    [split, together, forward_step(shape, options, batch, length, asked)]
 }
 
 /// The kernels that a step launches in a micro-batch; `None` where there are none yet.

@@ -9,7 +9,7 @@ mod fused;
 mod fused_backward;
 mod split;
 
-pub use fused_backward::d_q_sum_shape;
+pub use fused_backward::{SHARES, d_q_sum_shape, shares_shape};
 
 use super::Operation;
 use crate::arch::Arch;
@@ -78,13 +78,14 @@ pub struct AttentionBackward {
     pub form: BackwardForm,
 }
 
-/// How the gradient of attention is computed on a GPU.
+/// How the gradient of attention is computed on a GPU. With the scratch [`SHARES`], each of [`shares_shape`], a block of the
+/// pass over keys owns those of one query head, and the shares are added up in one order; else those of one head of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackwardForm {
     /// One pass over tiles of keys, which adds to the queries' gradient in any order. Scratch: `delta` [batch, heads,
-    /// length], and `d_q_sum` of [`d_q_sum_shape`].
+    /// length], `d_q_sum` of [`d_q_sum_shape`], perhaps shares.
     Free,
-    /// The queries' gradient in a pass of its own: the same bits every time. Scratch: `delta`.
+    /// The queries' gradient in a pass of its own: the same bits every time. Scratch: `delta`, perhaps shares.
     Ordered,
     /// Products and a softmax over scores in memory. Scratch: `scores` and `d_scores` as in [`Form::Split`], and where
     /// operands are narrow `probabilities` and `d_scores_narrow` in their type.

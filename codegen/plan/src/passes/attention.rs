@@ -2,10 +2,13 @@
 //!
 //! In: a plan whose buffers have their element types. It may be applied again after they changed.
 
+use super::split_heads;
 use crate::buffer::Role;
 use crate::dtype::Dtype;
 use crate::ops::Op;
-use crate::ops::attention::{Attention, BackwardForm, Form, d_q_sum_shape, score_stride};
+use crate::ops::attention::{
+    Attention, BackwardForm, Form, SHARES, d_q_sum_shape, score_stride, shares_shape,
+};
 use crate::options::{AttentionPath, Options, RunsOn};
 use crate::plan::{Plan, Step};
 use crate::tape::write;
@@ -45,6 +48,9 @@ pub fn choose(mut plan: Plan, options: &Options) -> Plan {
             scratch.push(("delta", vec![total, op.heads, op.length], Dtype::Fp32));
             if !options.deterministic {
                 scratch.push(("d_q_sum", d_q_sum_shape(&op, total), Dtype::Fp32));
+            }
+            if split_heads::pays(&op, total, options) {
+                scratch.extend(SHARES.map(|slot| (slot, shares_shape(&op, total), Dtype::Fp32)));
             }
         }
         match &mut step.op {

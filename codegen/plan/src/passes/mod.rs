@@ -7,6 +7,7 @@ pub mod gradient;
 pub mod memory;
 pub mod narrow;
 pub mod partials;
+pub mod split_heads;
 pub mod update;
 
 use crate::options::Options;
@@ -16,6 +17,12 @@ use forward::Head;
 
 /// See [`SWITCHES`].
 pub(crate) const MULTI_TENSOR_UPDATE: &str = "multi_tensor_update";
+
+/// See [`SWITCHES`].
+pub(crate) const SPLIT_HEADS: &str = "split_heads";
+
+/// See [`ABLATIONS`].
+pub(crate) const ALWAYS_SPLIT_HEADS: &str = "always_split_heads";
 
 /// Names that `Options::without` may hold, with what each pass does.
 pub const SWITCHES: &[(&str, &str)] = &[
@@ -38,14 +45,25 @@ pub const SWITCHES: &[(&str, &str)] = &[
         "the softmax of the head holds a row in shared memory, where it fits, and reads it once",
     ),
     (MULTI_TENSOR_UPDATE, "the norm of the gradients and AdamW are one launch for all parameters"),
+    (
+        SPLIT_HEADS,
+        "a block of attention's gradient owns keys for one query head instead of a group, where blocks are so few that \
+         multiprocessors would wait",
+    ),
 ];
 
 /// Names that `Options::with` may hold: forms that are measured against, with what each does.
-pub const ABLATIONS: &[(&str, &str)] = &[(
-    "residual_copy",
-    "a norm writes a copy of the residual stream, which the linear adds to in place, instead of reading one and writing \
-     the other",
-)];
+pub const ABLATIONS: &[(&str, &str)] = &[
+    (
+        "residual_copy",
+        "a norm writes a copy of the residual stream, which the linear adds to in place, instead of reading one and \
+         writing the other",
+    ),
+    (
+        ALWAYS_SPLIT_HEADS,
+        "a block of attention's gradient owns keys for one query head even where blocks are many",
+    ),
+];
 
 /// A whole training step for `batch` sequences of `length` tokens: loss, gradients, norm, clip, AdamW.
 #[must_use]

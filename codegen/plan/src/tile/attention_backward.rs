@@ -107,6 +107,12 @@ impl KeyBlock {
         first(KEY_BLOCKS, head_dim, |block| block.shared_memory(head_dim, true) <= room(arch))
     }
 
+    /// Keys that a block owns and queries of its steps, where shared memory sets no limit.
+    #[must_use]
+    pub fn roomiest(head_dim: usize) -> Option<(usize, usize)> {
+        first(KEY_BLOCKS, head_dim, |_| true).map(|block| (block.keys, block.queries))
+    }
+
     /// Threads.
     #[must_use]
     pub fn threads(&self) -> usize {

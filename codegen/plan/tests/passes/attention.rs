@@ -9,7 +9,7 @@ use kernwright_plan::launch::{Launch, Lowered};
 use kernwright_plan::ops::Op;
 use kernwright_plan::ops::attention::{BackwardForm, Form, score_stride};
 use kernwright_plan::options::AttentionPath;
-use kernwright_plan::passes::{attention, memory};
+use kernwright_plan::passes::{attention, memory, split_heads};
 use kernwright_plan::plan::{Plan, Step};
 use kernwright_plan::shape::{Shape, presets};
 use kernwright_plan::train_step;
@@ -28,7 +28,11 @@ fn ways() -> Vec<Options> {
     for precision in [Dtype::Fp32, Dtype::Bf16, Dtype::Fp16] {
         for path in [AttentionPath::Fused, AttentionPath::Split] {
             for deterministic in [true, false] {
-                all.push(Options { attention: path, deterministic, ..options(precision) });
+                let plain = Options { attention: path, deterministic, ..options(precision) };
+                if path == AttentionPath::Fused && precision != Dtype::Fp32 {
+                    all.extend(split_heads::both(&plain));
+                }
+                all.push(plain);
             }
         }
     }
@@ -93,6 +97,16 @@ fn the_form_follows_type_and_options_and_scratch_follows_the_form() {
                             // Whole fragments of 16 rows of each sequence and head.
                             let rows = batch * heads * length.next_multiple_of(16);
                             add(&mut expected, "d_q_sum", rows, op.attention.head_dim, Dtype::Fp32);
+                        }
+                        let of = &op.attention;
+                        let is_always = options.asks_for("always_split_heads") && of.heads > of.kv_heads;
+                        let pays = split_heads::pays(of, batch, &options);
+                        assert!(pays || !is_always, "{place}");
+                        assert!(!pays || options.runs("split_heads"), "{place}");
+                        if pays {
+                            for slot in ["d_k_shares", "d_v_shares"] {
+                                add(&mut expected, slot, batch * length, heads * of.head_dim, Dtype::Fp32);
+                            }
                         }
                     }
                     _ => {}
@@ -236,6 +250,37 @@ fn scores_in_memory_cost_bytes_and_products_over_all_pairs() {
                 cost.tensor_flops > of_fused.tensor_flops || !op.causal,
                 "{name}: the mask saves nothing"
             );
+        }
+    }
+}
+
+/// Sums over few rows are set to zero by a kernel that runs anyway, and shares are added up by one that rounds anyway.
+#[test]
+fn a_gradient_takes_three_launches_or_four_where_it_is_ordered_and_split() {
+    for (name, shape) in shapes() {
+        for (deterministic, split) in [(true, true), (true, false), (false, true), (false, false)] {
+            let [always, never] = split_heads::both(&Options { deterministic, ..options(Dtype::Bf16) });
+            let options = if split { always } else { never };
+            let plan = train_step(&shape, &options, 3, 7);
+            for step in &plan.steps {
+                let Op::AttentionBackward(op) = &step.op else { continue };
+                let Lowered::Launches(launches) = step.op.lower(&plan.io(step), &arch::ALL[0]) else {
+                    panic!("{name}: {} has no launches", step.op.name());
+                };
+                let templates = launches.iter().map(|launch| match launch {
+                    Launch::Kernel { spec, .. } => spec.template,
+                    other => panic!("{name}: {other:?}"),
+                });
+                let templates: Vec<_> =
+                    templates.map(|path| path.trim_start_matches("attention/backward_")).collect();
+                let is_split = split && op.attention.heads > op.attention.kv_heads;
+                let expected: &[&str] = match (deterministic, is_split) {
+                    (false, _) => &["delta", "keys", "round"],
+                    (true, true) => &["delta", "keys", "round", "queries"],
+                    (true, false) => &["delta", "keys", "queries"],
+                };
+                assert_eq!(templates, expected, "{name}, {options:?}");
+            }
         }
     }
 }

@@ -12,6 +12,10 @@ use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 use crate::tile::attention_backward::{KeyBlock, QueryBlock};
 
+/// Slots of the scratch for shares of the gradients of keys and values, where blocks own the keys of one query head. Their
+/// following sum has one order.
+pub const SHARES: [&str; 2] = ["d_k_shares", "d_v_shares"];
+
 /// Rows of a fragment, of which `d_q_sum` holds whole ones.
 const FRAGMENT_ROWS: usize = 16;
 
@@ -19,6 +23,12 @@ const FRAGMENT_ROWS: usize = 16;
 #[must_use]
 pub fn d_q_sum_shape(op: &Attention, sequences: usize) -> Vec<usize> {
     vec![sequences * op.heads * op.length.next_multiple_of(FRAGMENT_ROWS), op.head_dim]
+}
+
+/// Shape of each scratch for shares: the columns of a query head hold what it contributes to the head of its keys.
+#[must_use]
+pub fn shares_shape(op: &Attention, sequences: usize) -> Vec<usize> {
+    vec![sequences * op.length, op.heads * op.head_dim]
 }
 
 pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lowered {
@@ -38,16 +48,20 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
     }
     let blocks = (KeyBlock::of(op.head_dim, arch), QueryBlock::of(op.head_dim, arch));
     let (Some(keys), Some(queries)) = blocks else { return NO_ROOM };
-    match (backward.form, io.id("d_q_sum")) {
-        (BackwardForm::Free, None) => MISSING,
-        (BackwardForm::Free, Some(buffer)) => launches([
-            delta(op, io),
-            Some(Launch::Zero { buffer }),
-            of_keys(op, io, keys, true),
-            round(op, io),
-        ]),
-        _ => launches([delta(op, io), of_keys(op, io, keys, false), of_queries(op, io, queries)]),
+    let is_free = backward.form == BackwardForm::Free;
+    let needed = [("d_q_sum", is_free), (SHARES[0], has_shares(io)), (SHARES[1], has_shares(io))];
+    if needed.iter().any(|(slot, is_needed)| *is_needed && !io.has(slot)) {
+        return MISSING;
     }
+    let mut all = vec![delta(op, io, is_free), of_keys(op, io, keys, is_free)];
+    all.extend((is_free || has_shares(io)).then(|| round(op, io, is_free)));
+    all.extend((!is_free).then(|| of_queries(op, io, queries)));
+    launches(all)
+}
+
+/// Do blocks own the keys of one query head?
+fn has_shares(io: &Io) -> bool {
+    SHARES.iter().any(|slot| io.has(slot))
 }
 
 fn sequences(op: &Attention, io: &Io) -> usize {
@@ -71,15 +85,19 @@ fn spec(template: &'static str, threads: usize, shared_memory: usize, fields: Ve
     KernelSpec { template, block: threads as u32, shared_memory: shared_memory as u32, fields }
 }
 
-fn delta(op: &Attention, io: &Io) -> Option<Launch> {
+/// Also sets the sum of d_q to zero, if there is to be one.
+fn delta(op: &Attention, io: &Io, with_d_q: bool) -> Option<Launch> {
     let lanes = (op.head_dim / WIDTH).next_power_of_two().min(WARP);
     let fields = vec![of_type(io, "type", "q"), int("head_dim", "d", op.head_dim), int("lanes", "l", lanes)];
     let n = io.rows("q") * op.heads;
+    let sums = if with_d_q { io.id("d_q_sum") } else { None };
     let arguments = vec![
         pointer(io, "delta"),
+        Argument::Buffer(sums),
         pointer(io, "out"),
         pointer(io, "d_out"),
         elements(n),
+        elements(sums.map_or(0, |sums| io.plan.buffer(sums).len())),
         count(op.heads),
         count(op.length),
         elements(io.row_stride("out")),
@@ -90,11 +108,14 @@ fn delta(op: &Attention, io: &Io) -> Option<Launch> {
 }
 
 fn of_keys(op: &Attention, io: &Io, block: KeyBlock, with_d_q: bool) -> Option<Launch> {
+    let split_heads = has_shares(io);
+    let [d_k, d_v] = if split_heads { SHARES } else { ["d_k", "d_v"] };
     let mut fields = fields(op, io);
     fields.extend([
-        of_type(io, "d_k_type", "d_k"),
-        of_type(io, "d_v_type", "d_v"),
+        of_type(io, "d_k_type", d_k),
+        of_type(io, "d_v_type", d_v),
         field("with_d_q", "dq", SpecValue::Bool(with_d_q)),
+        field("split_heads", "hs", SpecValue::Bool(split_heads)),
         int("keys", "k", block.keys),
         int("queries", "q", block.queries),
         int("key_warps", "kw", block.key_warps),
@@ -104,12 +125,13 @@ fn of_keys(op: &Attention, io: &Io, block: KeyBlock, with_d_q: bool) -> Option<L
         field("v_in_registers", "vr", SpecValue::Bool(block.v_in_registers)),
     ]);
     let d_q_sum = if with_d_q { io.id("d_q_sum") } else { None };
-    let mut arguments = vec![pointer(io, "d_k"), pointer(io, "d_v"), Argument::Buffer(d_q_sum)];
+    let mut arguments = vec![pointer(io, d_k), pointer(io, d_v), Argument::Buffer(d_q_sum)];
     arguments.extend(["q", "k", "v", "d_out", "lse", "delta"].map(|slot| pointer(io, slot)));
     arguments.extend([op.heads, op.kv_heads, op.length].map(count));
-    arguments.extend(["d_k", "d_v", "q", "k", "v", "d_out"].map(|slot| stride(io, slot)));
-    arguments.extend(["d_k", "d_v"].map(|slot| accumulate(io, slot)));
-    let blocks = sequences(op, io) * op.kv_heads * op.length.div_ceil(block.keys);
+    arguments.extend([d_k, d_v, "q", "k", "v", "d_out"].map(|slot| stride(io, slot)));
+    arguments.extend([d_k, d_v].map(|slot| accumulate(io, slot)));
+    let owners = if split_heads { op.heads } else { op.kv_heads };
+    let blocks = sequences(op, io) * owners * op.length.div_ceil(block.keys);
     let shared_memory = block.shared_memory(op.head_dim, with_d_q);
     let spec = spec("attention/backward_keys", block.threads(), shared_memory, fields);
     kernel(spec, [blocks, 1, 1], arguments)
@@ -132,23 +154,34 @@ fn of_queries(op: &Attention, io: &Io, block: QueryBlock) -> Option<Launch> {
     kernel(spec, [blocks, 1, 1], arguments)
 }
 
-fn round(op: &Attention, io: &Io) -> Option<Launch> {
+/// Turns sums of d_q and shares of d_k and d_v, of what there is, into gradients.
+fn round(op: &Attention, io: &Io, with_d_q: bool) -> Option<Launch> {
+    let shares = if has_shares(io) { op.heads / op.kv_heads } else { 0 };
+    // What a kernel does not write has the type of what it does.
+    let of_type = |name, slot: &str, is_written: bool| {
+        let first = if with_d_q { "d_q" } else { "d_k" };
+        let unused = SpecValue::UnusedType(io.dtype(first));
+        field(name, "", if is_written { SpecValue::Type(io.dtype(slot)) } else { unused })
+    };
     let fields = vec![
-        of_type(io, "d_q_type", "d_q"),
+        of_type("d_q_type", "d_q", with_d_q),
+        of_type("d_k_type", "d_k", shares > 0),
+        of_type("d_v_type", "d_v", shares > 0),
         int("head_dim", "d", op.head_dim),
         field("scale", "s", SpecValue::Float(op.scale)),
+        field("with_d_q", "dq", SpecValue::Bool(with_d_q)),
+        int("shares", "hs", shares),
     ];
-    // A thread owns 8 columns of two rows.
-    let n = io.buffer("d_q_sum").len() / (2 * WIDTH);
-    let arguments = vec![
-        pointer(io, "d_q"),
-        pointer(io, "d_q_sum"),
-        elements(n),
-        count(op.heads),
-        count(op.length),
-        elements(io.row_stride("d_q")),
-        accumulate(io, "d_q"),
-    ];
+    // A thread owns 8 columns of two rows of d_q, or of one of d_k or d_v.
+    let n_sums = if with_d_q { io.buffer("d_q_sum").len() / (2 * WIDTH) } else { 0 };
+    let n_shares = if shares > 0 { io.buffer("d_k").len() / WIDTH } else { 0 };
+    let mut arguments = ["d_q", "d_k", "d_v"].map(|slot| pointer(io, slot)).to_vec();
+    arguments.push(Argument::Buffer(if with_d_q { io.id("d_q_sum") } else { None }));
+    arguments.extend(SHARES.map(|slot| pointer(io, slot)));
+    arguments.extend([n_sums, n_shares].map(elements));
+    arguments.extend([op.heads, op.kv_heads, op.length].map(count));
+    arguments.extend(["d_q", "d_k", "d_v"].map(|slot| elements(io.row_stride(slot))));
+    arguments.extend(["d_q", "d_k", "d_v"].map(|slot| accumulate(io, slot)));
     let spec = spec("attention/backward_round", BLOCK as usize, 0, fields);
-    kernel(spec, [n.div_ceil(BLOCK as usize), 1, 1], arguments)
+    kernel(spec, [(n_sums + 2 * n_shares).div_ceil(BLOCK as usize), 1, 1], arguments)
 }
