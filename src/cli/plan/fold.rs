@@ -110,7 +110,8 @@ mod tests {
             let turns = shape.layers / shape.pattern.len().max(1);
             // Nothing reads a narrow copy of what the first layer's gradient comes to: it may stand alone.
             let wanted = [shape.layers, turns, shape.layers - 1, turns - 1];
-            let whole = groups.iter().filter(|group| group.times > 1 && wanted.contains(&group.times)).count();
+            let whole =
+                groups.iter().filter(|group| group.times > 1 && wanted.contains(&group.times)).count();
             // Working copies (of weights, then of biases), forward, backward; the update is one step.
             assert!((3..=4).contains(&whole), "{}: {groups:?}", preset.name);
             let shown: usize = groups.iter().map(|group| group.rows.len()).sum();
