@@ -12,6 +12,7 @@ mod calls;
 mod kernels;
 mod opening;
 pub mod products;
+mod quiet;
 mod ring;
 mod rooms;
 mod staging;

@@ -2,6 +2,7 @@
 // Calls into the driver.
 #![allow(unsafe_code)]
 
+use super::super::quiet::quiet;
 use super::{Fault, Stream, checked};
 use cudarc::driver::sys;
 
@@ -18,7 +19,8 @@ impl Graph {
         stream: &Stream,
         ask: impl FnOnce() -> Result<(), E>,
     ) -> Result<Self, E> {
-        // Other threads may go on as they like.
+        let _alone = quiet();
+        // Other threads may go on as they like with the driver.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is held.
         checked("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) })?;
