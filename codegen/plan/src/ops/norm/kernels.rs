@@ -69,8 +69,8 @@ fn backward_threads(columns: usize, sums: usize, bytes: usize) -> Threads {
     let block = match held {
         0..=40 => 768,
         41..=64 => 640,
-        65..=96 => 512,
-        97..=112 => 384,
+        65..=95 => 512,
+        96..=112 => 384,
         _ => 256,
     };
     Threads { row, block }
