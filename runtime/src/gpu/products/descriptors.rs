@@ -114,7 +114,6 @@ struct Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        let _alone = quiet();
         // SAFETY: nobody else has it. A failure leaks it.
         let _ = unsafe { (self.destroy)(self.raw) };
     }
