@@ -12,7 +12,6 @@ mod calls;
 mod kernels;
 mod opening;
 pub mod products;
-mod quiet;
 mod ring;
 mod rooms;
 mod staging;

@@ -2,7 +2,6 @@
 // Calls into the driver.
 #![allow(unsafe_code)]
 
-use super::super::quiet::quiet;
 use super::{Fault, Stream, checked};
 use cudarc::driver::sys;
 
@@ -19,8 +18,7 @@ impl Graph {
         stream: &Stream,
         ask: impl FnOnce() -> Result<(), E>,
     ) -> Result<Self, E> {
-        let _alone = quiet();
-        // Other threads may go on as they like with the driver.
+        // Other threads may go on as they like.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is held.
         checked("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) })?;

@@ -5,7 +5,6 @@
 // Calls into cuBLASLt.
 #![allow(unsafe_code)]
 
-use super::super::quiet::quiet;
 use super::choices::Traits;
 use super::functions::{CublasLt, Offer, Opaque, Status, Words, in_words};
 use super::layout::{Added, Key, Layout, Matrix};
@@ -65,7 +64,6 @@ pub(super) struct Call {
 impl Handle {
     /// Opens it.
     pub(super) fn open(functions: CublasLt) -> Result<Rc<Self>, DriverError> {
-        let _alone = quiet();
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is written.
         checked("open the library", unsafe { (functions.create)(&raw mut raw) })?;
@@ -75,7 +73,6 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let _alone = quiet();
         // SAFETY: nobody else has it. A failure leaks it.
         let _ = unsafe { (self.functions.destroy)(self.raw) };
     }

@@ -3,7 +3,6 @@
 //! In: products. Out: a [`Prepared`] per shape, and the choice, for a run to record and a file to remember. What a run
 //! recorded goes before what the file remembers, and that before a measurement.
 
-use super::super::quiet::quiet;
 use super::choices::{Choice, Choices};
 use super::descriptors::{Fp32, Operation, Wishes};
 use super::functions::{Offer, Words};
@@ -64,7 +63,6 @@ impl Products {
                 new.push((key, layout));
             }
         }
-        let _alone = (!new.is_empty()).then(quiet);
         let mut sequence = None;
         let mut measured = Choices { shapes: BTreeMap::new(), ..self.chosen.clone() };
         let mut outcome = Ok(());
