@@ -219,7 +219,9 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         // Nothing may be given back that a copy still reads or writes. After a failure there is nothing to wait for.
-        let _ = self.context.bind().and_then(|()| self.context.synchronize());
+        // Not the whole device: that would make captures of other threads void.
+        let streams = |(): ()| self.staging.get_mut().synchronize().and_then(|()| self.stream.synchronize());
+        let _ = self.context.bind().and_then(streams);
     }
 }
 

@@ -56,6 +56,11 @@ impl Staging {
         })
     }
 
+    /// Waits until all that was sent is on the device.
+    pub(super) fn synchronize(&self) -> Result<(), Fault> {
+        self.upload.synchronize()
+    }
+
     /// Puts bytes on their way; they are in place before anything that `main` is asked for after the next `flush`.
     pub(super) fn upload(&mut self, mut to: u64, bytes: &[u8], main: &Stream) -> Result<(), Fault> {
         for piece in bytes.chunks(PIECE) {

@@ -35,12 +35,6 @@ impl Context {
         checked("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
     }
 
-    /// Waits for everything on the device.
-    pub(in crate::gpu) fn synchronize(&self) -> Result<(), Fault> {
-        // SAFETY: takes nothing.
-        checked("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
-    }
-
     /// Bytes that are free, and all there are.
     pub(in crate::gpu) fn memory(&self) -> Result<(u64, u64), Fault> {
         let (mut free, mut total) = (0, 0);

@@ -4,6 +4,17 @@
 
 use super::{Fault, Stream, checked};
 use cudarc::driver::sys;
+use std::sync::{PoisonError, RwLock};
+
+/// Held for reading by whoever captures.
+static CAPTURES: RwLock<()> = RwLock::new(());
+
+/// Does what waits for the whole device inside, while no thread of this process captures: such a wait makes every capture
+/// of the device void, whichever thread captures.
+pub(in crate::gpu) fn between_captures<T>(act: impl FnOnce() -> T) -> T {
+    let _alone = CAPTURES.write().unwrap_or_else(PoisonError::into_inner);
+    act()
+}
 
 /// A sequence that the device keeps, ready to run.
 #[derive(Debug)]
@@ -13,12 +24,13 @@ pub(in crate::gpu) struct Graph(sys::CUgraphExec);
 struct Captured(sys::CUgraph);
 
 impl Graph {
-    /// Keeps what `ask` asks of `stream`, without running it.
+    /// Keeps what `ask` asks of `stream`, without running it. `ask` must not wait for the device.
     pub(in crate::gpu) fn capture<E: From<Fault>>(
         stream: &Stream,
         ask: impl FnOnce() -> Result<(), E>,
     ) -> Result<Self, E> {
-        // Other threads may go on as they like.
+        let capturing = CAPTURES.read().unwrap_or_else(PoisonError::into_inner);
+        // Other threads may go on as they like, but for `between_captures`.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is held.
         checked("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) })?;
@@ -26,6 +38,7 @@ impl Graph {
         let mut captured = std::ptr::null_mut();
         // SAFETY: the stream is capturing, also after a failure; the pointer outlives the call.
         let status = unsafe { sys::cuStreamEndCapture(stream.raw(), &mut captured) };
+        drop(capturing);
         let captured = Captured(captured);
         // What failed first says more than that the capture is void.
         asked?;

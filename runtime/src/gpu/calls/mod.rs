@@ -11,7 +11,7 @@ mod module;
 mod stream;
 
 pub(super) use context::Context;
-pub(super) use graph::Graph;
+pub(super) use graph::{Graph, between_captures};
 pub(super) use memory::{DeviceMemory, Pinned};
 pub(super) use module::Function;
 pub(super) use stream::{Event, Stream, Timing};

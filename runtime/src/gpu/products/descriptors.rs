@@ -9,6 +9,7 @@ use super::choices::Traits;
 use super::functions::{CublasLt, Offer, Opaque, Status, Words, in_words};
 use super::layout::{Added, Key, Layout, Matrix};
 use crate::driver::DriverError;
+use crate::gpu::calls::between_captures;
 use cudarc::cublaslt::sys::{
     cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue,
     cublasLtMatmulAlgoConfigAttributes_t as Trait, cublasLtMatmulDescAttributes_t as Setting,
@@ -66,15 +67,16 @@ impl Handle {
     pub(super) fn open(functions: CublasLt) -> Result<Rc<Self>, DriverError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is written.
-        checked("open the library", unsafe { (functions.create)(&raw mut raw) })?;
+        let status = between_captures(|| unsafe { (functions.create)(&raw mut raw) });
+        checked("open the library", status)?;
         Ok(Rc::new(Self { functions, raw }))
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it. A failure leaks it.
-        let _ = unsafe { (self.functions.destroy)(self.raw) };
+        // It waits for the device. SAFETY: nobody else has it. A failure leaks it.
+        let _ = between_captures(|| unsafe { (self.functions.destroy)(self.raw) });
     }
 }
 
