@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Flags of `train`. A flag left out takes its value from --config, else from the resumed checkpoint, else its default.
 #[derive(Clone, Debug, Args)]
@@ -104,6 +104,7 @@ pub(super) struct Arguments {
 
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
+    let begun = Instant::now();
     if cfg!(debug_assertions) {
         terminal::note("note: this is a debug build, up to a hundred times slower than one with --release");
     }
@@ -188,8 +189,8 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let options = serde_json::to_value(&settings)?;
     // Until here a signal simply ends the program: there is nothing to save.
     let stop = watch_signals()?;
-    let mut bar =
-        Bar::new(trainer.step_number(), settings.train.steps, speed, &mut baseline, &stop, environment);
+    let (done, steps) = (trainer.step_number(), settings.train.steps);
+    let mut bar = Bar::new(begun, done, steps, speed, &mut baseline, &stop, environment);
     let outcome = run::run(&mut trainer, &destination.folder, rhythm, &options, &model.name, &mut bar);
     bar.finish();
     let summary = outcome.inspect_err(|error| destination.say_what_is_left(error.is_divergence()))?;

@@ -23,12 +23,15 @@ pub(super) struct Bar<'a> {
     validation: Option<f64>,
     stop: Arc<AtomicUsize>,
     is_terminal: bool,
+    /// When the program began; none once the first step is done.
+    begun: Option<Instant>,
     spoke: Instant,
 }
 
 impl<'a> Bar<'a> {
-    /// A bar that stands at `done` of `steps`.
+    /// A bar that stands at `done` of `steps`, of a program that began at `begun`.
     pub(super) fn new(
+        begun: Instant,
         done: u64,
         steps: u64,
         speed: Speed,
@@ -48,6 +51,7 @@ impl<'a> Bar<'a> {
             validation: None,
             stop: Arc::clone(stop),
             is_terminal,
+            begun: Some(begun),
             spoke: Instant::now(),
         }
     }
@@ -70,6 +74,13 @@ impl Observer for Bar<'_> {
         let scaling = report.loss_scale.zip(report.skipped_steps);
         let scaling =
             scaling.map_or(String::new(), |(scale, skipped)| format!(", scale {scale}, {skipped} skipped"));
+        if let Some(begun) = self.begun.take() {
+            let (seconds, loss) = (begun.elapsed().as_secs_f64(), report.loss);
+            self.say(&format!(
+                "step {}/{}: loss {loss:.4}, {seconds:.2} s after the start",
+                report.step, self.steps
+            ));
+        }
         let share = self.speed.share(tokens_per_second);
         let text =
             format!("loss {:.3}{validation}, {tokens_per_second:.0} tokens/s{share}{scaling}", report.loss);
