@@ -106,7 +106,7 @@ class Training:
         matrices = [p for p in self.model.parameters() if p.dim() > 1]
         vectors = [p for p in self.model.parameters() if p.dim() <= 1]
         groups = [dict(params=matrices, weight_decay=0.1), dict(params=vectors, weight_decay=0.0)]
-        self.adamw = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), eps=1e-8, fused=True)
+        self.adamw = torch.optim.AdamW(groups, lr=a.learning_rate, betas=(0.9, 0.95), eps=1e-8, fused=True)
         self.forward = self.model
         if a.mode != "eager":
             self.forward = torch.compile(self.model, mode=None if a.mode == "default" else a.mode, dynamic=False)

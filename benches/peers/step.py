@@ -88,14 +88,14 @@ def flags_of(a, names):
 
 def own_program(a, extra):
     """The command that runs this script for the peer alone."""
-    names = [*SIZES, "batch", "length", "steps", "warmup", "residual", "precision", "mode", "device", "fp32_products"]
+    names = [*SIZES, "batch", "length", "steps", "warmup", "learning_rate", "residual", "precision", "mode", "device", "fp32_products"]
     return [sys.executable, str(pathlib.Path(__file__).resolve()), *flags_of(a, names), *extra]
 
 
 def kernwright(a, residual, extra):
     b = argparse.Namespace(**vars(a) | dict(residual=residual))
     device = ["--device", "cpu"] if a.device == "cpu" else []
-    sizes = flags_of(a, ["batch", "length", "steps", "warmup"])
+    sizes = flags_of(a, ["batch", "length", "steps", "warmup", "learning_rate"])
     return [a.kernwright, "bench", "step", "--json", *shape_flags(b), *sizes, *device, *extra, *a.extra]
 
 
@@ -189,6 +189,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (SIZES | dict(batch=32, length=1024, steps=30, warmup=10, rounds=1)).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+    parser.add_argument("--learning-rate", type=float, default=3e-4)
     parser.add_argument("--residual", choices=["bf16", "fp32"], default="bf16", help="the peer's residual stream")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16", help="the peer's matrix operands")
     parser.add_argument("--mode", default="reduce-overhead", help="of torch.compile; `default` or `eager`")

@@ -8,7 +8,7 @@ mod page;
 mod roofline;
 mod rows;
 
-use super::bench::{Data, Prepared, Setting, Spread, Training};
+use super::bench::{Data, LEARNING_RATE, Prepared, Setting, Spread, Training};
 use super::shape::changed::ChangedShape;
 use super::table::{Row, Side, Table};
 use super::{Declared, Outcome, units};
@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
 
 fn measure(arguments: &Arguments, prepared: Prepared) -> Result<Document, Box<dyn Error>> {
     let Prepared { named, device, options, batch, length } = prepared;
-    let data = Data { batch, length, batches: 1, seed: 0 };
+    let data = Data { batch, length, batches: 1, seed: 0, learning_rate: LEARNING_RATE };
     let mut training = Training::new(device.executor, &named.shape, &options, data)?;
     // The step as it is in training.
     for _ in 0..3 {

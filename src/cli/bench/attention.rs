@@ -100,7 +100,9 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let cases = arguments.cases()?;
     let mut rows = Vec::new();
     let mut device = arguments.open(declared, environment)?;
-    for case in cases {
+    let of = cases.len();
+    for (index, case) in cases.into_iter().enumerate() {
+        note(&format!("{}, {} ({} of {of})", case.sizes(), case.mask(), index + 1));
         rows.push(measure(arguments, case, &mut device));
     }
     if arguments.json {

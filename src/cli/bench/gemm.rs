@@ -9,6 +9,7 @@ mod timing;
 
 use super::super::device::{self, Asked};
 use super::super::plan::{Path, precisions, switches};
+use super::super::progress;
 use super::super::shape::ShapeArguments;
 use super::super::table::{Row, Side, Table};
 use super::super::{Declared, Outcome};
@@ -19,7 +20,7 @@ use kernwright_plan::card::Card;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::MicroStep;
 use kernwright_plan::{Options, train_step};
-use kernwright_runtime::gpu::products::{CANDIDATES, Fp32, MOST_CANDIDATES, Order, Settings};
+use kernwright_runtime::gpu::products::{CANDIDATES, Fp32, MOST_CANDIDATES, Message, Order, Settings};
 use products::Shaped;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -201,10 +202,21 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let micro = if arguments.later { MicroStep::Later } else { MicroStep::First };
     let plan = train_step(&named.shape, &options, batch, length);
     let card = Card::of(&gpu.facts().name, gpu.facts().memory);
+    // The bar here says what it is about, and the table what was chosen.
+    gpu.products_mut().tell(Box::new(|message| {
+        if let Message::Note(text) = message {
+            note(&text);
+        }
+    }));
+    let shapes = products::shapes(&plan, &arch, micro);
+    let (bar, _) = progress::bar(Some(shapes.len() as u64), "measuring products", environment);
     let mut all = Vec::new();
-    for (shape, product) in products::shapes(&plan, &arch, micro) {
+    for (shape, product) in shapes {
+        bar.set_message(shape.name.clone());
         all.push(Measured::new(shape, timing::measure(&mut gpu, &product)?, card));
+        bar.inc(1);
     }
+    bar.finish_and_clear();
     let document = Document {
         model: &named.name,
         batch,

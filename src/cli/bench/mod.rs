@@ -18,7 +18,7 @@ mod training;
 
 pub(super) use figures::Spread;
 pub(super) use setting::{Prepared, Setting};
-pub(super) use training::{Data, Training};
+pub(super) use training::{Data, LEARNING_RATE, Training};
 
 use super::{Declared, Outcome};
 use crate::environment::Environment;

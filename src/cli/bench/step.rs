@@ -5,7 +5,7 @@ use super::super::{Declared, Outcome};
 use super::figures::{Figures, Memory, Peak, Spread, flops};
 use super::record::Record;
 use super::setting::{Prepared, Setting};
-use super::training::{Data, Training};
+use super::training::{Data, LEARNING_RATE, Training};
 use super::{baseline, neighbours};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
@@ -47,6 +47,9 @@ pub(super) struct Arguments {
     /// Batches that steps go through in turn; more than one is handed over before each step, as in training
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batches: u32,
+    /// Learning rate of every step
+    #[arg(long, value_name = "RATE", default_value_t = LEARNING_RATE, value_parser = rate)]
+    learning_rate: f32,
     /// Write the first weights, the batches and the loss of every step to a new folder
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
@@ -64,6 +67,11 @@ pub(super) struct Arguments {
 fn ratio(text: &str) -> Result<f64, String> {
     let allowed = || format!("must be a number above 0, such as 0.97, found `{text}`");
     text.parse().ok().filter(|ratio: &f64| *ratio > 0.0 && ratio.is_finite()).ok_or_else(allowed)
+}
+
+fn rate(text: &str) -> Result<f32, String> {
+    let allowed = || format!("must be a number above 0, such as 1e-4, found `{text}`");
+    text.parse().ok().filter(|rate: &f32| *rate > 0.0 && rate.is_finite()).ok_or_else(allowed)
 }
 
 /// Runs it.
@@ -104,7 +112,8 @@ fn measure(
 ) -> Result<Figures, Box<dyn Error>> {
     let Prepared { named, device, options, batch, length } = prepared;
     let shape = &named.shape;
-    let data = Data { batch, length, batches: arguments.batches as usize, seed: arguments.seed };
+    let Arguments { batches, seed, learning_rate, .. } = *arguments;
+    let data = Data { batch, length, batches: batches as usize, seed, learning_rate };
     let mut training = Training::new(device.executor, shape, &options, data)?;
     let mut record = match &arguments.record {
         Some(folder) => Some(Record::create(folder, &training, shape, data)?),

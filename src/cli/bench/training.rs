@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 /// High enough for the loss to fall in a few steps, and low enough for any shape.
-const LEARNING_RATE: f32 = 3e-4;
+pub(in super::super) const LEARNING_RATE: f32 = 3e-4;
 
 /// An executor with a training plan.
 pub(in super::super) struct Training {
@@ -54,6 +54,7 @@ pub(in super::super) struct Data {
     /// Batches that come in turn.
     pub(in super::super) batches: usize,
     pub(in super::super) seed: u64,
+    pub(in super::super) learning_rate: f32,
 }
 
 /// A point in time, on the device's clock where it has one.
@@ -90,7 +91,7 @@ impl Training {
             (0..data.batches).map(|_| Batch::new(n, shape.vocab, &mut random)).collect();
         #[allow(clippy::cast_possible_truncation)]
         let inverse = (1.0 / n as f64) as f32;
-        for (name, value) in [("inverse_count", inverse), ("learning_rate", LEARNING_RATE)] {
+        for (name, value) in [("inverse_count", inverse), ("learning_rate", data.learning_rate)] {
             let buffer = find(&*executor, name)?;
             executor.write(plan, buffer, Values::Float(&[value]))?;
         }
