@@ -69,6 +69,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("runtime/src/gpu/calls/mod.rs", "calls into the driver"),
     ("runtime/src/gpu/calls/module.rs", "calls into the driver"),
     ("runtime/src/gpu/calls/stream.rs", "calls into the driver"),
+    ("runtime/src/gpu/calls/tensor_map.rs", "calls into the driver"),
     ("runtime/src/gpu/products/descriptors.rs", "calls into cuBLASLt"),
     ("runtime/src/gpu/products/device.rs", "calls into the driver"),
     ("runtime/src/gpu/products/functions.rs", "signatures of cuBLASLt and the driver"),

@@ -4,12 +4,12 @@
 //! and the kernel, which NVRTC compiles with no include path. A pure function; must not know what a field means.
 //!
 //! A template asks for device files with lines such as `<% include "device/vector.cuh" %>`, and so do device files.
-//! Each is pasted once, after what it needs, and as it is: values appear in templates only.
+//! Each is pasted once, after what it needs, and as it is; one that ends with `.tera` is a template too, of the same values.
 
 use kernwright_plan::arch::Arch;
 use kernwright_plan::spec::{KernelSpec, SpecValue};
-use kernwright_templates::File;
-use std::collections::BTreeMap;
+pub use kernwright_templates::File;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use tera::{Context, Delimiters, Tera};
 
@@ -92,19 +92,21 @@ pub fn render(spec: &KernelSpec, arch: &Arch) -> Result<String, RenderError> {
     render_file(spec, template)
 }
 
-fn render_file(spec: &KernelSpec, template: &File) -> Result<String, RenderError> {
+/// The same with a template that need not be in `templates/`.
+pub fn render_file(spec: &KernelSpec, template: &File) -> Result<String, RenderError> {
     let kernel = spec.name();
     let path = template.path;
     let values = values(spec, &kernel)?;
     let mut device = Vec::new();
     let body = split_includes(template, &mut device)?;
-    let kernel_text = fill(path, &body, &kernel, &values)?;
+    let mut parts = device;
+    parts.push((path, body));
+    fill(&mut parts, &kernel, &values)?;
 
     let mut text = head(spec, path, &kernel);
-    for (path, part) in device {
+    for (path, part) in parts {
         let _ = write!(text, "\n// --- {path}\n{part}");
     }
-    let _ = write!(text, "\n// --- {path}\n{kernel_text}");
     Ok(text)
 }
 
@@ -122,6 +124,7 @@ fn head(spec: &KernelSpec, path: &str, kernel: &str) -> String {
             SpecValue::Word(word) => (*word).to_owned(),
             SpecValue::Text(text) => text.clone(),
             SpecValue::Table(numbers) => format!("{} numbers", numbers.len()),
+            SpecValue::List(numbers) => format!("{numbers:?}"),
         };
         let _ = writeln!(head, "//   {} = {value}", field.name);
     }
@@ -129,12 +132,18 @@ fn head(spec: &KernelSpec, path: &str, kernel: &str) -> String {
     head
 }
 
-/// Every name the spec gives with its C++ text.
-fn values(spec: &KernelSpec, kernel: &str) -> Result<BTreeMap<&'static str, String>, RenderError> {
+/// What stands for a name: C++ text, or numbers that a template walks.
+enum Stands {
+    Text(String),
+    List(Vec<u64>),
+}
+
+/// Every name the spec gives, with what stands for it.
+fn values(spec: &KernelSpec, kernel: &str) -> Result<BTreeMap<&'static str, Stands>, RenderError> {
     let mut values = BTreeMap::from([
-        ("kernel", kernel.to_owned()),
-        ("block", spec.block.to_string()),
-        ("shared_memory", spec.shared_memory.to_string()),
+        ("kernel", Stands::Text(kernel.to_owned())),
+        ("block", Stands::Text(spec.block.to_string())),
+        ("shared_memory", Stands::Text(spec.shared_memory.to_string())),
     ]);
     for field in &spec.fields {
         let text = match &field.value {
@@ -149,8 +158,13 @@ fn values(spec: &KernelSpec, kernel: &str) -> Result<BTreeMap<&'static str, Stri
             SpecValue::Word(word) => (*word).to_owned(),
             SpecValue::Text(text) => text.clone(),
             SpecValue::Table(numbers) => table(numbers),
+            SpecValue::List(_) => String::new(),
         };
-        if values.insert(field.name, text).is_some() {
+        let stands = match &field.value {
+            SpecValue::List(numbers) => Stands::List(numbers.clone()),
+            _ => Stands::Text(text),
+        };
+        if values.insert(field.name, stands).is_some() {
             return Err(RenderError::NameTwice { kernel: kernel.to_owned(), name: field.name.to_owned() });
         }
     }
@@ -188,35 +202,43 @@ fn split_includes(file: &File, device: &mut Vec<(&'static str, String)>) -> Resu
     Ok(rest)
 }
 
-/// The template's text with its values in place, once both sides name the same ones.
+/// Puts values in place in each part that is a template, once both sides name the same ones. The last part is the kernel.
 fn fill(
-    path: &'static str,
-    body: &str,
+    parts: &mut [(&'static str, String)],
     kernel: &str,
-    values: &BTreeMap<&'static str, String>,
-) -> Result<String, RenderError> {
-    let malformed = |source| RenderError::Malformed { path, source };
+    values: &BTreeMap<&'static str, Stands>,
+) -> Result<(), RenderError> {
+    let Some((template, _)) = parts.last() else { return Ok(()) };
+    let template = *template;
     let mut engine = Tera::new();
-    engine.set_delimiters(delimiters()).map_err(malformed)?;
+    let malformed = |path| move |source| RenderError::Malformed { path, source };
+    engine.set_delimiters(delimiters()).map_err(malformed(template))?;
     engine.autoescape_on(Vec::<&str>::new());
-    engine.add_raw_template(path, body).map_err(malformed)?;
-
-    let used = engine.get_template_variables(path).map_err(malformed)?;
-    if let Some(name) = used.iter().filter(|name| !values.contains_key(*name)).min() {
-        let (kernel, name) = (kernel.to_owned(), (*name).to_owned());
-        return Err(RenderError::UnknownName { path, kernel, name });
-    }
-    let may_be_unused = |name: &str| GIVEN.iter().any(|(given, needed)| *given == name && !needed);
-    if let Some(name) = values.keys().find(|name| !used.contains(*name) && !may_be_unused(name)) {
-        let (kernel, name) = (kernel.to_owned(), (*name).to_owned());
-        return Err(RenderError::UnusedName { path, kernel, name });
-    }
 
     let mut context = Context::new();
-    for (name, text) in values {
-        context.insert(*name, text);
+    for (name, stands) in values {
+        match stands {
+            Stands::Text(text) => context.insert(*name, text),
+            Stands::List(numbers) => context.insert(*name, numbers),
+        }
     }
-    engine.render(path, &context).map_err(malformed)
+    let mut used = HashSet::new();
+    for (path, body) in parts.iter_mut().filter(|(path, _)| path.ends_with(".tera")) {
+        engine.add_raw_template(path, body).map_err(malformed(path))?;
+        let names = engine.get_template_variables(path).map_err(malformed(path))?;
+        if let Some(name) = names.iter().filter(|name| !values.contains_key(*name)).min() {
+            let (kernel, name) = (kernel.to_owned(), (*name).to_owned());
+            return Err(RenderError::UnknownName { path, kernel, name });
+        }
+        used.extend(names.into_iter().map(str::to_owned));
+        *body = engine.render(path, &context).map_err(malformed(path))?;
+    }
+    let may_be_unused = |name: &str| GIVEN.iter().any(|(given, needed)| *given == name && !needed);
+    if let Some(name) = values.keys().find(|name| !used.contains(**name) && !may_be_unused(name)) {
+        let (kernel, name) = (kernel.to_owned(), (*name).to_owned());
+        return Err(RenderError::UnusedName { path: template, kernel, name });
+    }
+    Ok(())
 }
 
 fn delimiters() -> Delimiters {
@@ -329,6 +351,38 @@ mod tests {
             error.to_string(),
             "`ops/sample.cu.tera` includes `device/none.cuh`, which is not in `templates/`"
         );
+    }
+
+    #[test]
+    fn a_device_template_is_made_for_each_number_of_a_list() {
+        let file = File {
+            path: "ops/sample.cu.tera",
+            text: "<% include \"device/wgmma_products.cuh.tera\" %>\nvoid ${ kernel }$() {} // ${ block }$\n",
+        };
+        let list = |widths: &[u64]| spec(vec![field("wgmma_widths", "", SpecValue::List(widths.to_vec()))]);
+        let text = render_file(&list(&[8, 128]), &file).unwrap();
+        for part in [
+            "//   wgmma_widths = [8, 128]\n",
+            "float (&d)[4], u64 a, u64 b",
+            "float (&d)[64], const u32 (&a)[4], u64 b",
+            ".m64n8k16.f32.bf16.bf16\\n\"\n            \"{%0, %1, %2, %3},\\n\"\n            \"%4, %5, add, 1, 1, %7, %8;",
+            "{%64, %65, %66, %67}, %68, add, 1, 1, %70;",
+            ": \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3])\n",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        assert_eq!(
+            text.matches("wgmma.mma_async.sync.aligned.m64n").count(),
+            8,
+            "two types, a in two places"
+        );
+        let error = render_file(&spec(vec![]), &file).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "template `device/wgmma_products.cuh.tera` uses `wgmma_widths`, which `sample_t96` does not give"
+        );
+        let plain = File { path: "ops/sample.cu.tera", text: "void ${ kernel }$() {} // ${ block }$\n" };
+        assert!(matches!(render_file(&list(&[8]), &plain), Err(RenderError::UnusedName { .. })));
     }
 
     #[test]

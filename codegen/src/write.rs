@@ -134,7 +134,7 @@ fn kernel<'a>(one: &'a Generated, cubin: Option<&Cubin>) -> Kernel<'a> {
             SpecValue::Word(value) => (*value).into(),
             SpecValue::Text(value) => value.as_str().into(),
             // Other fields decide them.
-            SpecValue::Table(_) => return None,
+            SpecValue::Table(_) | SpecValue::List(_) => return None,
         };
         Some((field.name.to_owned(), value))
     });

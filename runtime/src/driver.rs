@@ -7,6 +7,7 @@ use kernwright_plan::dtype::Dtype;
 use kernwright_plan::launch::Batch;
 use kernwright_plan::measure::Usage;
 use kernwright_plan::spec::KernelSpec;
+use kernwright_plan::tensor_map::TensorLayout;
 
 /// How a driver wants memory to be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,13 @@ pub struct Text {
 pub enum Value {
     /// A pointer, or null.
     Address(Option<Address>),
+    /// A tensor as the copy unit knows it.
+    TensorMap {
+        /// Its first element.
+        at: Address,
+        /// What lies from there on.
+        layout: TensorLayout,
+    },
     /// A 32-bit whole number.
     I32(i32),
     /// A 64-bit whole number.

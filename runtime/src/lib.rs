@@ -12,6 +12,7 @@ pub mod emulator;
 pub mod gpu;
 pub mod product;
 pub mod profile;
+mod tensor_map;
 
 pub use cpu::Cpu;
 pub use cuda::Cuda;

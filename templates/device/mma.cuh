@@ -88,4 +88,29 @@ __device__ __forceinline__ void ldmatrix_x2_transposed(u32 (&to)[2], const void*
                  : "memory");
 }
 
+// Four or two such matrices to shared memory, from registers as ldmatrix fills them (sm_90 and later).
+__device__ __forceinline__ void stmatrix_x4(void* row, const u32 (&from)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(from[0]),
+                 "r"(from[1]), "r"(from[2]), "r"(from[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ void stmatrix_x2(void* row, const u32 (&from)[2]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)), "r"(from[0]),
+                 "r"(from[1])
+                 : "memory");
+}
+
+__device__ __forceinline__ void stmatrix_x4_transposed(void* row, const u32 (&from)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+                 "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ void stmatrix_x2_transposed(void* row, const u32 (&from)[2]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)), "r"(from[0]),
+                 "r"(from[1])
+                 : "memory");
+}
+
 #endif

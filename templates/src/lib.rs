@@ -26,15 +26,21 @@ pub const FILES: &[File] = files![
     "device/attention.cuh",
     "device/attention_backward.cuh",
     "device/block.cuh",
+    "device/cluster.cuh",
     "device/mask.cuh",
     "device/math.cuh",
+    "device/mbarrier.cuh",
     "device/mma.cuh",
     "device/norm.cuh",
     "device/scores.cuh",
     "device/tensors.cuh",
+    "device/tma.cuh",
     "device/types.cuh",
     "device/vector.cuh",
     "device/warp.cuh",
+    "device/warpgroup.cuh",
+    "device/wgmma.cuh",
+    "device/wgmma_products.cuh.tera",
     "ops/activation/gated_backward.cu.tera",
     "ops/activation/gated_forward.cu.tera",
     "ops/activation/plain_backward.cu.tera",
@@ -100,7 +106,7 @@ mod tests {
             let path = format!("{below}/{}", entry.file_name().to_str().unwrap());
             if entry.path().is_dir() {
                 walk(&entry.path(), &path, found);
-            } else if path.ends_with(".cu.tera") || path.ends_with(".cuh") {
+            } else if [".cu.tera", ".cuh", ".cuh.tera"].iter().any(|ending| path.ends_with(ending)) {
                 found.push(path);
             }
         }

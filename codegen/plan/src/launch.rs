@@ -4,6 +4,7 @@
 
 use crate::buffer::BufferId;
 use crate::spec::KernelSpec;
+use crate::tensor_map::TensorMap;
 
 /// What `lower` made of one step.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +50,8 @@ pub enum Argument {
     Buffer(Option<BufferId>),
     /// A pointer to these entries: memory of its own that is filled before anything runs, and not again.
     Table(Vec<Entry>),
+    /// A tensor as the copy unit knows it, for a parameter `const __grid_constant__ TensorMap`.
+    TensorMap(TensorMap),
     /// A 32-bit whole number.
     I32(i32),
     /// A 64-bit whole number.

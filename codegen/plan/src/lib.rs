@@ -33,6 +33,7 @@ pub mod reference;
 pub mod shape;
 pub mod spec;
 pub mod tape;
+pub mod tensor_map;
 pub mod tile;
 
 pub use chain::chain;

@@ -23,6 +23,9 @@ pub enum SpecValue {
     Text(String),
     /// Whole numbers computed from the other fields; rendered as a braced list, and not part of the name.
     Table(Vec<u64>),
+    /// Whole numbers that follow from the other fields, for a file of the device vocabulary that is made for each of
+    /// them; not part of the name.
+    List(Vec<u64>),
 }
 
 /// A named compile-time value and the prefix it has in the kernel's name.
@@ -70,7 +73,7 @@ impl KernelSpec {
                 SpecValue::Bool(false) => continue,
                 SpecValue::Word(word) => format!("{label}{word}"),
                 SpecValue::Text(text) => format!("{label}{text}").replace('-', "m").replace('.', "p"),
-                SpecValue::UnusedType(_) | SpecValue::Table(_) => continue,
+                SpecValue::UnusedType(_) | SpecValue::Table(_) | SpecValue::List(_) => continue,
             };
             name.push('_');
             name.push_str(&part);
@@ -98,6 +101,7 @@ mod tests {
                 field("wide", "wide", SpecValue::Bool(true)),
                 field("rule", "by", SpecValue::Text("linear_1.5e-1".to_owned())),
                 field("table", "", SpecValue::Table(vec![3, 4])),
+                field("list", "", SpecValue::List(vec![5])),
             ],
         };
         assert_eq!(spec.name(), "norm_forward_rms_fp32_d768_eps1em5_wide_bylinear_1p5em1_t128");

@@ -68,6 +68,10 @@ impl Binding<'_> {
         Ok(match argument {
             Argument::Buffer(id) => Value::Address(id.map(|id| self.address(id)).transpose()?),
             Argument::Table(entries) => Value::Address(Some(self.places.table(entries)?)),
+            Argument::TensorMap(map) => {
+                let size = map.layout.dtype.bytes();
+                Value::TensorMap { at: self.address(map.buffer)?.after(map.first * size), layout: map.layout }
+            }
             Argument::I32(number) => Value::I32(*number),
             Argument::I64(number) => Value::I64(*number),
             Argument::F32(number) => Value::F32(*number),

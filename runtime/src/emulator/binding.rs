@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::EmulatorError;
+use crate::tensor_map::WORDS;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
@@ -20,7 +21,7 @@ pub(super) struct Waiting {
     pub(super) operation: u32,
     pub(super) detail: u32,
     pub(super) has_returned: u32,
-    unused: u32,
+    pub(super) bytes: u32,
 }
 
 /// The facts of a fault, as `device/model.h` tells them.
@@ -129,13 +130,26 @@ struct RawLaunch {
     context: *const c_void,
 }
 
+/// An argument of a kernel, in its low bytes: room for the largest, aligned as that.
+#[derive(Clone, Copy)]
+#[repr(C, align(128))]
+pub(super) struct Parameter(pub(super) [u64; WORDS]);
+
+impl Parameter {
+    /// One that fills a word at most.
+    pub(super) fn word(word: u64) -> Self {
+        let mut words = [0; WORDS];
+        words[0] = word;
+        Self(words)
+    }
+}
+
 /// A grid to run.
 pub(super) struct Launch<'a> {
     pub(super) grid: [u32; 3],
     pub(super) block: u32,
     pub(super) shared_bytes: u64,
-    /// The bits of each argument.
-    pub(super) arguments: &'a [u64],
+    pub(super) arguments: &'a [Parameter],
     /// Sorted by address.
     pub(super) ranges: Vec<Range>,
     pub(super) checks: bool,
@@ -223,7 +237,7 @@ impl Device {
             u32::from(asked(one, other))
         }
         let arguments: Vec<*const c_void> =
-            launch.arguments.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
+            launch.arguments.iter().map(|one| std::ptr::from_ref(one).cast()).collect();
         let mut ranges = launch.ranges;
         let constants =
             Range { address: module.base, bytes: module.bytes, written: std::ptr::null_mut(), constant: 1 };

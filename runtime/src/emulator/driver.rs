@@ -80,6 +80,7 @@ impl EmulatorDriver {
         Ok(match value {
             Value::Address(Some(at)) => Word::Address(self.place(at, 0)?),
             Value::Address(None) => Word::Address(Place::NULL),
+            Value::TensorMap { at, layout } => Word::TensorMap { at: self.place(at, 0)?, layout },
             Value::I32(number) => Word::I32(number),
             Value::I64(number) => Word::I64(number),
             Value::F32(number) => Word::F32(number),

@@ -68,6 +68,14 @@ pub enum EmulatorError {
         /// What was asked for.
         found: u64,
     },
+    /// A tensor that the copy unit would not take.
+    #[error("`{kernel}`: {reason}")]
+    TensorMap {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// No such kernel.
     #[error("no kernel of this number was loaded")]
     NoKernel,

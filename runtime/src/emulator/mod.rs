@@ -31,9 +31,11 @@ pub use driver::EmulatorDriver;
 pub use error::EmulatorError;
 pub use memory::Address;
 
-use binding::{Device, Ended, Launch, Module};
+use crate::tensor_map::TensorNumbers;
+use binding::{Device, Ended, Launch, Module, Parameter};
 use counters::Counters;
 use kernwright_compile::HostCompiler;
+use kernwright_plan::tensor_map::TensorLayout;
 use lines::Lines;
 use memory::Memory;
 use modules::{Builder, Built};
@@ -63,6 +65,13 @@ pub struct Options {
 pub enum Word {
     /// A pointer; [`Address::NULL`] where the kernel gets none.
     Address(Address),
+    /// A tensor as the copy unit knows it.
+    TensorMap {
+        /// Its first element.
+        at: Address,
+        /// What lies from there on.
+        layout: TensorLayout,
+    },
     /// A 32-bit whole number.
     I32(i32),
     /// A 64-bit whole number.
@@ -250,7 +259,7 @@ impl Emulator {
     ) -> Result<(), EmulatorError> {
         let kernel = self.kernels.get(kernel.0).ok_or(EmulatorError::NoKernel)?;
         fits(kernel, grid, block, shared_memory)?;
-        let arguments = words(kernel, arguments)?;
+        let arguments = parameters(kernel, arguments)?;
         let ranges = self.memory.ranges();
         let lines = || kernel.lines();
         let same_place =
@@ -306,12 +315,13 @@ fn fits(kernel: &Kernel, grid: [u32; 3], block: u32, shared_memory: u32) -> Resu
     Ok(())
 }
 
-/// The bits of each argument, if they are of the kinds that the kernel takes.
-fn words(kernel: &Kernel, arguments: &[Word]) -> Result<Vec<u64>, EmulatorError> {
+/// Each argument, if they are of the kinds that the kernel takes.
+fn parameters(kernel: &Kernel, arguments: &[Word]) -> Result<Vec<Parameter>, EmulatorError> {
     let found: String = arguments
         .iter()
         .map(|word| match word {
             Word::Address(_) => 'p',
+            Word::TensorMap { .. } => 't',
             Word::I32(_) => 'i',
             Word::I64(_) => 'l',
             Word::F32(_) => 'f',
@@ -321,18 +331,25 @@ fn words(kernel: &Kernel, arguments: &[Word]) -> Result<Vec<u64>, EmulatorError>
         let (expected, found) = (kinds(&kernel.module.kinds), kinds(&found));
         return Err(EmulatorError::Arguments { kernel: kernel.name.clone(), expected, found });
     }
-    let bits = |word: &Word| match *word {
-        Word::Address(Address(address)) => address,
-        Word::I32(number) => u64::from(number.cast_unsigned()),
-        Word::I64(number) => number.cast_unsigned(),
-        Word::F32(number) => u64::from(number.to_bits()),
+    let bits = |word: &Word| {
+        Ok(match *word {
+            Word::Address(Address(address)) => Parameter::word(address),
+            Word::TensorMap { at, layout } => match TensorNumbers::new(at.0, &layout) {
+                Ok(numbers) => Parameter(numbers.model()),
+                Err(reason) => return Err(EmulatorError::TensorMap { kernel: kernel.name.clone(), reason }),
+            },
+            Word::I32(number) => Parameter::word(u64::from(number.cast_unsigned())),
+            Word::I64(number) => Parameter::word(number.cast_unsigned()),
+            Word::F32(number) => Parameter::word(u64::from(number.to_bits())),
+        })
     };
-    Ok(arguments.iter().map(bits).collect())
+    arguments.iter().map(bits).collect()
 }
 
 fn kinds(letters: &str) -> String {
     let name = |letter: char| match letter {
         'p' => "pointer",
+        't' => "TensorMap",
         'i' => "i32",
         'l' => "i64",
         'f' => "float",

@@ -167,7 +167,8 @@ impl Gpu {
                 let missing = || DriverError::Failed(format!("kernel {} was not loaded", kernel.0));
                 let loaded = self.kernels.get(kernel.0).ok_or_else(missing)?;
                 let parameters = loaded.function.parameters();
-                let mut words = arguments::words(arguments, parameters, |at| self.rooms.place(at, 0))?;
+                let place = |at| self.rooms.place(at, 0);
+                let mut words = arguments::words(arguments, parameters, place, calls::tensor_map)?;
                 let Loaded { name, function, block, shared_memory } = loaded;
                 function
                     .launch(*grid, *block, *shared_memory, &mut words, &self.stream)

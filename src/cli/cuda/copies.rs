@@ -99,7 +99,7 @@ fn entry<'a>(kernel: &'a Kernel, compiled: Option<&'a Resources>) -> Entry<'a> {
             SpecValue::Word(value) => (*value).into(),
             SpecValue::Text(value) => value.as_str().into(),
             // Other fields decide them.
-            SpecValue::Table(_) => return None,
+            SpecValue::Table(_) | SpecValue::List(_) => return None,
         };
         Some((field.name.to_owned(), value))
     });

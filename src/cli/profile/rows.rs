@@ -215,6 +215,7 @@ fn bytes(plan: &Plan, arguments: &[Argument]) -> f64 {
         .iter()
         .filter_map(|argument| match argument {
             Argument::Buffer(id) => *id,
+            Argument::TensorMap(map) => Some(map.buffer),
             _ => None,
         })
         .collect();

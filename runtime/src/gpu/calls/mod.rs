@@ -9,12 +9,14 @@ mod graph;
 mod memory;
 mod module;
 mod stream;
+mod tensor_map;
 
 pub(super) use context::Context;
 pub(super) use graph::{Graph, between_captures};
 pub(super) use memory::{DeviceMemory, Pinned};
 pub(super) use module::Function;
 pub(super) use stream::{Event, Stream, Timing};
+pub(super) use tensor_map::tensor_map;
 
 use crate::driver::DriverError;
 use cudarc::driver::sys;

@@ -62,7 +62,8 @@ impl Function {
         &self.parameters
     }
 
-    /// Asks for a launch. Each word holds an argument in its low bytes; there are as many as parameters.
+    /// Asks for a launch. The words hold the arguments one after the other, each in the low bytes of as many words as its
+    /// parameter fills.
     ///
     /// # Panics
     /// When there are not.
@@ -74,11 +75,15 @@ impl Function {
         words: &mut [u64],
         stream: &Stream,
     ) -> Result<(), Fault> {
-        assert_eq!(words.len(), self.parameters.len(), "arguments and parameters of a kernel");
-        let mut pointers: Vec<*mut c_void> =
-            words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
-        // SAFETY: a pointer for each parameter, to eight bytes, and no parameter has more: `words` of `arguments` saw to
-        // that. The driver copies them before it returns.
+        let mut rest = words;
+        let mut pointers: Vec<*mut c_void> = Vec::with_capacity(self.parameters.len());
+        for bytes in &self.parameters {
+            let (own, further) = rest.split_at_mut(bytes.div_ceil(8));
+            pointers.push(own.as_mut_ptr().cast());
+            rest = further;
+        }
+        assert!(rest.is_empty(), "arguments and parameters of a kernel");
+        // SAFETY: a pointer for each parameter, to at least as many bytes. The driver copies them before it returns.
         checked("cuLaunchKernel", unsafe {
             sys::cuLaunchKernel(
                 self.function,
