@@ -3,13 +3,15 @@
 //! In: shapes. Out: milliseconds and TFLOP/s of each, from recordings that are replayed, as in training. Work is counted as
 //! papers do: 4 products' worth of length x length x head_dim forward, half of it under a causal mask, 2.5 times that backward.
 
+mod table;
+
 use super::super::device::{self, Asked, Device, DeviceArguments};
 use super::super::plan::precisions;
-use super::super::table::{Row, Side, Table};
 use super::super::{Declared, Outcome};
 use super::ablation::Stage;
 use super::case::{Case, TABLE};
 use super::figures::Spread;
+use super::peers::{self, Peers};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
 use clap::Args;
@@ -21,6 +23,7 @@ use kernwright_plan::shape::presets;
 use kernwright_runtime::gpu::products::Order;
 use serde::Serialize;
 use std::error::Error;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Flags of `bench attention`.
@@ -32,7 +35,8 @@ time. With --ablate a stage of the kernels is left out: the time that is missing
 Examples:
   kernwright bench attention                                  a table of shapes
   kernwright bench attention --batch 32 --heads 12 --kv-heads 4 --head-dim 64 --length 1024
-  kernwright bench attention --head-dim 128 --length 4096 --full --ablate softmax")]
+  kernwright bench attention --head-dim 128 --length 4096 --full --ablate softmax
+  kernwright bench attention --peers --python .venv/bin/python3       beside FlashAttention and cuDNN")]
 pub(super) struct Arguments {
     #[command(flatten)]
     device: DeviceArguments,
@@ -69,6 +73,12 @@ pub(super) struct Arguments {
     /// Leave a stage out of the kernels
     #[arg(long, value_name = "STAGE", value_enum)]
     ablate: Option<Stage>,
+    /// Time FlashAttention 2, cuDNN and, where it is installed, FlashAttention 4 first, through PyTorch
+    #[arg(long, conflicts_with = "ablate")]
+    peers: bool,
+    /// The Python whose PyTorch runs them
+    #[arg(long, value_name = "PROGRAM", default_value = "python3", requires = "peers")]
+    python: PathBuf,
     /// Print everything as one JSON document
     #[arg(long)]
     json: bool,
@@ -84,6 +94,9 @@ struct Measured {
     forward: Option<Pass>,
     free: Option<Pass>,
     ordered: Option<Pass>,
+    /// What others take for it, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peers: Option<Peers>,
     /// Why something is missing.
     error: Option<String>,
 }
@@ -98,17 +111,19 @@ struct Pass {
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
     let cases = arguments.cases()?;
+    let (about, mut of_peers) = arguments.time_peers(&cases)?;
     let mut rows = Vec::new();
     let mut device = arguments.open(declared, environment)?;
     let of = cases.len();
     for (index, case) in cases.into_iter().enumerate() {
         note(&format!("{}, {} ({} of {of})", case.sizes(), case.mask(), index + 1));
-        rows.push(measure(arguments, case, &mut device));
+        let peers = (!of_peers.is_empty()).then(|| of_peers.remove(0));
+        rows.push(Measured { peers, ..measure(arguments, case, &mut device) });
     }
     if arguments.json {
         line(&serde_json::to_string_pretty(&rows)?)?;
     } else {
-        line(&table(&rows, &device.description, arguments.ablate).join("\n"))?;
+        line(&table::table(&rows, &device.description, &about, arguments.ablate).join("\n"))?;
     }
     let failed = rows.iter().any(|row| row.error.is_some());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -147,6 +162,23 @@ impl Arguments {
         Ok(vec![Case { batch, heads, kv_heads, head_dim, length, ..mask }])
     }
 
+    /// What peers take, and what they ran on; nothing where they were not asked for.
+    fn time_peers(&self, cases: &[Case]) -> Result<(String, Vec<Peers>), Box<dyn Error>> {
+        if !self.peers {
+            return Ok(Default::default());
+        }
+        let index = match self.device.device {
+            Asked::Auto => 0,
+            Asked::Cuda(index) => index,
+            Asked::Cpu => return Err("`--peers` times kernels of a GPU: it needs one".into()),
+        };
+        let asked = self.precision.as_deref().and_then(Dtype::precision).unwrap_or(Dtype::Bf16);
+        if asked == Dtype::Fp32 {
+            return Err("`--peers` takes `bf16` or `fp16`, found `--precision fp32`".into());
+        }
+        peers::time(&self.python, cases, asked, self.steps, index)
+    }
+
     fn open(&self, declared: Option<Declared>, environment: &Environment) -> Result<Device, Box<dyn Error>> {
         // Kernels do not depend on a Shape; one that declares targets of its own may bring limits.
         let text = declared.map(|declared| format!("{}{}", declared.shape, declared.targets));
@@ -179,6 +211,7 @@ fn measure(arguments: &Arguments, case: Case, device: &mut Device) -> Measured {
         forward: None,
         free: None,
         ordered: None,
+        peers: None,
         error: None,
     };
     let mut time = |deterministic: bool, phases: &[Phase]| -> Result<Vec<Pass>, Box<dyn Error>> {
@@ -206,38 +239,4 @@ fn measure(arguments: &Arguments, case: Case, device: &mut Device) -> Measured {
         }
     }
     measured
-}
-
-fn table(rows: &[Measured], device: &str, ablated: Option<Stage>) -> Vec<String> {
-    let columns = vec![
-        ("batch x heads/kv x length x head_dim", Side::Left),
-        ("mask", Side::Left),
-        ("forward ms", Side::Right),
-        ("TFLOP/s", Side::Right),
-        ("free ms", Side::Right),
-        ("TFLOP/s", Side::Right),
-        ("ordered ms", Side::Right),
-        ("TFLOP/s", Side::Right),
-    ];
-    let mut lines = vec![format!("on {device}")];
-    if let Some(stage) = ablated {
-        lines.push(format!("without {}: times alone mean something, results are wrong", stage.name()));
-    }
-    lines.push(String::new());
-    let cells = |row: &Measured| {
-        let mut cells = vec![row.case.sizes(), row.case.mask()];
-        for pass in [row.forward, row.free, row.ordered] {
-            cells.extend(pass.map_or(["n/a".to_owned(), "n/a".to_owned()], |pass| {
-                [format!("{:.4}", pass.milliseconds), format!("{:.1}", pass.tflops)]
-            }));
-        }
-        Row::Cells(cells)
-    };
-    lines.extend(Table { columns, rows: rows.iter().map(cells).collect() }.lines());
-    for row in rows {
-        if let Some(error) = &row.error {
-            note(&format!("error: {}: {error}", row.case.sizes()));
-        }
-    }
-    lines
 }

@@ -43,6 +43,8 @@ pub(super) const TABLE: &[Case] = &[
     case(1, (16, 16), 16_384, 128),
     case(4, (8, 8), 4096, 256),
     case(4, (16, 8), 4096, 96),
+    case(8, (8, 4), 512, 64),
+    case(8, (8, 4), 512, 128),
 ];
 
 /// Numbers that are drawn; larger inputs repeat them.

@@ -10,6 +10,7 @@ mod case;
 mod figures;
 mod gemm;
 mod neighbours;
+mod peers;
 mod record;
 mod setting;
 mod step;

@@ -1,0 +1,97 @@
+//! What `bench attention` prints: a row per shape, the ratio to the best peer, and means.
+
+use super::super::ablation::Stage;
+use super::super::peers::Times;
+use super::{Measured, Pass};
+use crate::cli::table::{Row, Side, Table};
+use crate::terminal::note;
+
+/// The time of a peer that stands against one of ours.
+type OfPeer = fn(&Times) -> f64;
+
+pub(super) fn table(rows: &[Measured], device: &str, about: &str, ablated: Option<Stage>) -> Vec<String> {
+    let with_peers = !about.is_empty();
+    let mut columns = vec![("batch x heads/kv x length x head_dim", Side::Left), ("mask", Side::Left)];
+    for name in ["forward ms", "free ms", "ordered ms"] {
+        columns.extend([(name, Side::Right), ("TFLOP/s", Side::Right)]);
+        if with_peers {
+            columns.extend([("best peer", Side::Right), ("ratio", Side::Right)]);
+        }
+    }
+    let mut lines = vec![format!("on {device}")];
+    if with_peers {
+        lines.push(format!(
+            "peers: {about}; a ratio is the best peer's time over ours: above 1 is in our favour"
+        ));
+    }
+    if let Some(stage) = ablated {
+        lines.push(format!("without {}: times alone mean something, results are wrong", stage.name()));
+    }
+    lines.push(String::new());
+    let cells = |row: &Measured| {
+        let mut cells = vec![row.case.sizes(), row.case.mask()];
+        for (pass, of) in row.passes() {
+            cells.extend(pass.map_or(["n/a".to_owned(), "n/a".to_owned()], |pass| {
+                [format!("{:.4}", pass.milliseconds), format!("{:.1}", pass.tflops)]
+            }));
+            let best = row.peers.as_ref().and_then(|peers| peers.best(of));
+            if with_peers {
+                cells.push(best.map_or("none".to_owned(), |(name, time)| format!("{name} {time:.4}")));
+                let ratio = pass.zip(best).map(|(pass, (_, best))| best / pass.milliseconds);
+                cells.push(ratio.map_or("n/a".to_owned(), |ratio| format!("{ratio:.2}")));
+            }
+        }
+        Row::Cells(cells)
+    };
+    lines.extend(Table { columns, rows: rows.iter().map(cells).collect() }.lines());
+    if with_peers {
+        lines.push(String::new());
+        lines.extend(means(rows));
+    }
+    for row in rows {
+        if let Some(error) = &row.error {
+            note(&format!("error: {}: {error}", row.case.sizes()));
+        }
+        for (name, why) in row.peers.iter().flat_map(|peers| &peers.failed) {
+            note(&format!("note: {name} does not take {}, {}: {why}", row.case.sizes(), row.case.mask()));
+        }
+    }
+    lines
+}
+
+/// Geometric means of the ratios, and how far plain products are behind.
+fn means(rows: &[Measured]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (index, name) in ["forward", "free backward", "ordered backward"].into_iter().enumerate() {
+        let ratios = rows.iter().filter_map(|row| {
+            let (pass, of) = row.passes()[index];
+            let best = row.peers.as_ref().and_then(|peers| peers.best(of))?.1;
+            pass.map(|pass| best / pass.milliseconds)
+        });
+        let ratios: Vec<f64> = ratios.collect();
+        let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        if !ratios.is_empty() {
+            lines.push(format!(
+                "{name}: geometric mean of {} ratios {mean:.3}, least {least:.3}",
+                ratios.len()
+            ));
+        }
+    }
+    let naive = rows.iter().filter_map(|row| {
+        let naive = row.peers.as_ref()?.naive()?;
+        Some((naive.forward + naive.backward) / (row.forward?.milliseconds + row.free?.milliseconds))
+    });
+    if let Some(least) = naive.min_by(f64::total_cmp) {
+        lines.push(format!("products and a softmax one after the other: at least {least:.1} times our time"));
+    }
+    lines
+}
+
+impl Measured {
+    /// What was measured of each pass, and what of a peer it stands against.
+    fn passes(&self) -> [(Option<Pass>, OfPeer); 3] {
+        let backward: OfPeer = |times| times.backward;
+        [(self.forward, |times| times.forward), (self.free, backward), (self.ordered, backward)]
+    }
+}

@@ -1,0 +1,148 @@
+//! The attention of others on the same GPU, timed by a script that needs PyTorch.
+//!
+//! In: shapes. Out: milliseconds of each peer that takes them. The script is part of this program
+//! (`benches/peers/attention_peers.py`) and runs in a process of its own, before anything of ours is on the GPU.
+
+use super::case::Case;
+use crate::terminal::note;
+use kernwright_plan::dtype::Dtype;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const SCRIPT: &str = include_str!("../../../benches/peers/attention_peers.py");
+
+/// The peer that nobody would choose, shown beside the others but not among the best.
+const NAIVE: &str = "naive";
+
+/// One peer's times, milliseconds.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(super) struct Times {
+    pub(super) forward: f64,
+    pub(super) backward: f64,
+}
+
+/// What peers did with a shape.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Peers {
+    /// Those that take it.
+    pub(super) peers: BTreeMap<String, Times>,
+    /// Why others failed.
+    pub(super) failed: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct About {
+    torch: String,
+    gpu: String,
+}
+
+impl Peers {
+    /// The fastest by one of its times, and that time.
+    pub(super) fn best(&self, of: fn(&Times) -> f64) -> Option<(&str, f64)> {
+        let real = self.peers.iter().filter(|(name, _)| name.as_str() != NAIVE);
+        real.map(|(name, times)| (name.as_str(), of(times))).min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// Times of products and a softmax one after the other.
+    pub(super) fn naive(&self) -> Option<Times> {
+        self.peers.get(NAIVE).copied()
+    }
+}
+
+/// Times the peers of all shapes on a GPU; also what they ran on.
+///
+/// # Errors
+/// When the script does not run to its end: no such program, no PyTorch, no GPU.
+pub(super) fn time(
+    python: &Path,
+    cases: &[Case],
+    dtype: Dtype,
+    repeats: u32,
+    device: u32,
+) -> Result<(String, Vec<Peers>), Box<dyn Error>> {
+    let asked =
+        serde_json::json!({"type": dtype.name(), "repeats": repeats, "rows": cases, "device": device});
+    let mut command = Command::new(python);
+    command.arg("-").arg(asked.to_string());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let shown = python.display();
+    let mut process = command.spawn().map_err(|error| {
+        format!("cannot start `{shown}` to time peers: {error}: `--python` names a Python that has PyTorch")
+    })?;
+    if let Some(mut input) = process.stdin.take() {
+        // Who ends early says why.
+        let _ = input.write_all(SCRIPT.as_bytes());
+    }
+    let errors = process.stderr.take();
+    let errors = std::thread::spawn(move || {
+        let mut text = String::new();
+        errors.map(|mut errors| errors.read_to_string(&mut text));
+        text
+    });
+    let (mut about, mut all) = (String::new(), Vec::new());
+    for text in process.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
+        let text = text?;
+        match serde_json::from_str::<About>(&text) {
+            Ok(found) => about = format!("PyTorch {} on {}", found.torch, found.gpu),
+            Err(_) => {
+                let peers: Peers = serde_json::from_str(&text)?;
+                let names: Vec<_> = peers.peers.keys().map(String::as_str).collect();
+                if let Some(case) = cases.get(all.len()) {
+                    let (done, of) = (all.len() + 1, cases.len());
+                    note(&format!(
+                        "peers of {}, {}: {} ({done} of {of})",
+                        case.sizes(),
+                        case.mask(),
+                        names.join(", ")
+                    ));
+                }
+                all.push(peers);
+            }
+        }
+    }
+    let status = process.wait()?;
+    let said = errors.join().unwrap_or_default();
+    if !status.success() || all.len() != cases.len() {
+        let last =
+            said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").trim();
+        return Err(
+            format!("`{shown}` cannot time peers: {last}: it needs PyTorch 2.5 or later, and a GPU").into()
+        );
+    }
+    Ok((about, all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_peer_is_the_fastest_of_those_that_one_would_choose() {
+        let text = r#"{"peers": {"FA2": {"forward": 2.0, "backward": 5.0}, "cuDNN": {"forward": 1.0, "backward": 6.0},
+            "naive": {"forward": 0.5, "backward": 0.5}}, "failed": {"FA4": "no"}, "row": {}}"#;
+        let peers: Peers = serde_json::from_str(text).expect("as the script prints it");
+        assert_eq!(peers.best(|times| times.forward), Some(("cuDNN", 1.0)));
+        assert_eq!(peers.best(|times| times.backward), Some(("FA2", 5.0)));
+        assert_eq!(peers.naive().map(|times| times.forward), Some(0.5));
+        assert!(Peers::default().best(|times| times.forward).is_none());
+    }
+
+    #[test]
+    fn a_program_that_cannot_time_peers_is_named_with_its_last_words() {
+        let cases = &super::super::case::TABLE[..1];
+        let error = |python: &str| {
+            time(Path::new(python), cases, Dtype::Bf16, 1, 0).expect_err("it is no Python").to_string()
+        };
+        assert!(
+            error("/nonexistent/python3").starts_with("cannot start `/nonexistent/python3` to time peers: ")
+        );
+        assert_eq!(
+            error("false"),
+            "`false` cannot time peers: it said nothing: it needs PyTorch 2.5 or later, and a GPU"
+        );
+    }
+}
