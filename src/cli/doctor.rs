@@ -10,6 +10,7 @@ use crate::terminal::line;
 use clap::Args;
 use kernwright_compile::{Fact, Gpu, Place, Probe, probe};
 use kernwright_plan::arch;
+use kernwright_runtime::gpu::OLDEST_DRIVER;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -74,7 +75,7 @@ struct PlaceRow<'a> {
 struct Ability {
     what: &'static str,
     works: bool,
-    needs: Vec<&'static str>,
+    needs: Vec<String>,
 }
 
 /// Runs it.
@@ -96,17 +97,18 @@ fn facts(probe: &Probe) -> [&Fact; 5] {
 
 fn abilities(probe: &Probe) -> Vec<Ability> {
     let ability = |what, facts: &[&Fact]| {
-        let needs: Vec<_> = facts.iter().filter(|fact| !fact.present).map(|fact| fact.name).collect();
+        let absent = facts.iter().filter(|fact| !fact.present);
+        let needs: Vec<_> = absent.map(|fact| fact.name.to_owned()).collect();
         Ability { what, works: needs.is_empty(), needs }
     };
     let mut on_gpu = ability("train on a GPU", &[&probe.driver, &probe.nvrtc, &probe.cublas_lt]);
-    if probe.driver.present && probe.gpus.is_empty() {
-        on_gpu.needs.push("a GPU");
-        on_gpu.works = false;
+    if probe.driver.present {
+        on_gpu.needs.extend(lacks(probe));
+        on_gpu.works = on_gpu.needs.is_empty();
     }
     let mut render = ability("write the CUDA of any preset (`cuda --out`)", &[]);
     if !cfg!(feature = "render") {
-        render.needs.push("feature `render`");
+        render.needs.push("feature `render`".to_owned());
         render.works = false;
     }
     vec![
@@ -117,6 +119,22 @@ fn abilities(probe: &Probe) -> Vec<Ability> {
         ability("run every kernel on the CPU, every access checked (`check`)", &[&probe.host_compiler]),
         on_gpu,
     ]
+}
+
+/// What a GPU lacks to be trained on, where there is a driver: the same that is asked where one is opened.
+fn lacks(probe: &Probe) -> Option<String> {
+    let (major, minor) = OLDEST_DRIVER;
+    let version = probe.driver.version.as_deref().unwrap_or_default();
+    let parts: Vec<u32> = version.split('.').filter_map(|part| part.parse().ok()).collect();
+    if parts < vec![major, minor] {
+        return Some(format!("a driver of CUDA {major}.{minor} or later"));
+    }
+    let has_target = probe.gpus.iter().any(|gpu| arch::of_capability(gpu.compute_capability).is_some());
+    match (probe.gpus.is_empty(), has_target) {
+        (true, _) => Some("a GPU".to_owned()),
+        (false, false) => Some("a GPU with a target, of compute capability 8.0 or later".to_owned()),
+        (false, true) => None,
+    }
 }
 
 fn document<'a>(probe: &'a Probe, cache: Option<&'a Path>) -> Document<'a> {
@@ -256,6 +274,32 @@ mod tests {
             number("unheard of"),
         ];
         assert_eq!(shown, ["12.2.0", "14.2.1", "15.0.0", "13.0", "unheard of"]);
+    }
+
+    #[test]
+    fn a_gpu_that_would_be_refused_is_not_promised() {
+        let mut places = Places::from_variables(Vec::<(String, String)>::new());
+        places.root = "/no/such/root".into();
+        let mut probe = probe(&Libraries::find(&places), &places);
+        let gpu = |compute_capability| Gpu {
+            index: 0,
+            name: "A".to_owned(),
+            compute_capability,
+            memory_bytes: 1 << 30,
+            n_multiprocessors: 1,
+            shared_memory_bytes: 1 << 16,
+        };
+        let mut asked = |version: &str, gpus: Vec<Gpu>| {
+            probe.driver.version = Some(version.to_owned());
+            probe.gpus = gpus;
+            lacks(&probe)
+        };
+        assert_eq!(asked("13.0", vec![gpu((9, 0))]), None);
+        assert_eq!(asked("12.8", vec![gpu((7, 5)), gpu((8, 6))]), None);
+        assert_eq!(asked("12.7", vec![gpu((9, 0))]).as_deref(), Some("a driver of CUDA 12.8 or later"));
+        assert_eq!(asked("13.0", vec![]).as_deref(), Some("a GPU"));
+        let none = asked("13.0", vec![gpu((7, 5))]);
+        assert_eq!(none.as_deref(), Some("a GPU with a target, of compute capability 8.0 or later"));
     }
 
     #[test]

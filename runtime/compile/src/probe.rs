@@ -143,6 +143,9 @@ impl Fact {
 }
 
 type Status = c_int;
+
+/// CUDA_ERROR_NO_DEVICE.
+const NO_DEVICE: Status = 100;
 type Number = unsafe extern "C" fn(*mut c_int) -> Status;
 
 /// The functions of libcuda that tell what there is.
@@ -183,7 +186,10 @@ impl Driver {
     fn gpus(&self) -> Result<Vec<Gpu>, Status> {
         // SAFETY: takes flags, which must be 0.
         checked(unsafe { (self.init)(0) })?;
-        (0..number(self.n_devices)?).map(|index| self.gpu(index)).collect()
+        match number(self.n_devices)? {
+            0 => Err(NO_DEVICE),
+            n_devices => (0..n_devices).map(|index| self.gpu(index)).collect(),
+        }
     }
 
     fn gpu(&self, index: u32) -> Result<Gpu, Status> {
@@ -252,7 +258,9 @@ fn driver(libraries: &Libraries) -> (Fact, Vec<Gpu>) {
 fn failure(status: Status) -> (&'static str, String) {
     let (problem, advice) = match status {
         34 => ("the driver is a stub for linking", "take the `stubs` folder out of `LD_LIBRARY_PATH`"),
-        100 => ("the driver shows no GPU", "check `CUDA_VISIBLE_DEVICES` and, in a container, `--gpus all`"),
+        NO_DEVICE => {
+            ("the driver shows no GPU", "check `CUDA_VISIBLE_DEVICES` and, in a container, `--gpus all`")
+        }
         802 => ("the GPUs are not ready", "start `nvidia-fabricmanager`"),
         803 | 804 => {
             ("the driver's library and kernel module differ", "restart the machine or reinstall the driver")

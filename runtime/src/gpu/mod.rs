@@ -17,7 +17,7 @@ mod rooms;
 mod staging;
 mod timing;
 
-pub use opening::{GpuFacts, OpenError, find, gpus};
+pub use opening::{GpuFacts, OLDEST_DRIVER, OpenError, find, gpus};
 
 use crate::driver::{
     Address, Allocation, Command, Driver, DriverError, Event, Fetch, Kernel, Layout, Recording, ReplayError,

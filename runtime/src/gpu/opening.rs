@@ -2,15 +2,14 @@
 //!
 //! In: the libraries that were found. Out: [`GpuFacts`] or an [`OpenError`]. cudarc finds libraries by name only, and
 //! panics where one or a symbol of one is missing; so its first call comes after the library was loaded by its path, which
-//! later finds it by that name, and after the driver's version said that it has every symbol.
+//! later finds it by that name, and after every function that is called was seen to be there.
 
-use super::calls::{Context, Fault};
+use super::calls::{self, Context, Fault};
 use kernwright_compile::{Libraries, Library, Version};
 use kernwright_plan::arch::{self, Arch};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The first CUDA whose driver has every function that is called; the last to come was `cuEventElapsedTime_v2`.
-const OLDEST_DRIVER: (u32, u32) = (12, 8);
+pub const OLDEST_DRIVER: (u32, u32) = (12, 8);
 
 /// What is known of a GPU before it does anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,11 +110,7 @@ pub fn find(libraries: &Libraries, index: u32) -> Result<GpuFacts, OpenError> {
 
 /// The context of a GPU, for whose facts the driver was asked.
 pub(super) fn context(libraries: &Libraries, facts: &GpuFacts) -> Result<Context, OpenError> {
-    libraries.load(Library::Driver)?;
-    // A driver that lacks what its version promises must not end the program.
-    let opened = catch_unwind(AssertUnwindSafe(|| Context::open(facts.index)));
-    match opened {
-        Ok(context) => Ok(context?),
-        Err(_) => Err(OpenError::Failed("its driver lacks a function: reinstall it".to_owned())),
-    }
+    let driver = libraries.load(Library::Driver)?;
+    calls::check(&driver).map_err(OpenError::Failed)?;
+    Ok(Context::open(facts.index)?)
 }

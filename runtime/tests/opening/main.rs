@@ -32,8 +32,8 @@ fn each_reason_why_a_gpu_cannot_be_used_is_told() {
     let Some(compiler) = host_compiler_or_skip(std::env::vars_os(), "drivers that can do little") else {
         return;
     };
-    let folders = [0; 5].map(|_| Scratch::new("driver"));
-    let [whole, none, hidden, old, bare] = &folders;
+    let folders = [0; 6].map(|_| Scratch::new("driver"));
+    let [whole, none, empty, hidden, old, bare] = &folders;
 
     // It shows two GPUs and lacks every function that uses one: no panic of what calls it gets through.
     let libraries = driver(&compiler, whole, 0, 13_000, 2);
@@ -44,18 +44,27 @@ fn each_reason_why_a_gpu_cannot_be_used_is_told() {
     assert_eq!(found[1].driver.to_string(), "13.0");
     let cubins = Box::new(|_: &[_]| Ok(Vec::new()));
     let error = Gpu::open(&libraries, found[1].clone(), Settings::default(), cubins).unwrap_err();
-    assert_eq!(error.to_string(), "the GPU cannot be used: its driver lacks a function: reinstall it");
+    let path = whole.path().join("libcuda.so.1");
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "the GPU cannot be used: `{}` has no function `cuCtxSetCurrent`: it is too old or not the library its name says",
+            path.display()
+        )
+    );
     assert_eq!(
         gpu::find(&libraries, 2).unwrap_err().to_string(),
         "there is no GPU `2`: allowed is a number below 2; `CUDA_VISIBLE_DEVICES` hides GPUs"
     );
 
     let told = |libraries: &Libraries| gpu::gpus(libraries).unwrap_err().to_string();
-    let error = told(&driver(&compiler, none, 100, 13_000, 0));
-    assert_eq!(
-        error,
-        "the driver shows no GPU; check `CUDA_VISIBLE_DEVICES` and, in a container, `--gpus all`"
-    );
+    // It says so when it begins, or shows a list of none.
+    for (folder, init) in [(none, 100), (empty, 0)] {
+        assert_eq!(
+            told(&driver(&compiler, folder, init, 13_000, 0)),
+            "the driver shows no GPU; check `CUDA_VISIBLE_DEVICES` and, in a container, `--gpus all`"
+        );
+    }
     let error = told(&driver(&compiler, hidden, 999, 13_000, 1));
     assert!(error.starts_with("the driver failed without a reason"), "{error}");
     let error = told(&driver(&compiler, old, 0, 12_040, 1));

@@ -20,8 +20,73 @@ pub(super) use tensor_map::tensor_map;
 
 use crate::driver::DriverError;
 use cudarc::driver::sys;
-use std::ffi::{CStr, c_char};
+use kernwright_compile::Loaded;
+use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
+
+/// Every function that is called here: cudarc panics where one is missing.
+const FUNCTIONS: &[&str] = &[
+    "cuCtxSetCurrent",
+    "cuDeviceGet",
+    "cuDeviceGetUuid_v2",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime_v2",
+    "cuEventRecord",
+    "cuEventRecordWithFlags",
+    "cuEventSynchronize",
+    "cuFuncGetParamInfo",
+    "cuFuncLoad",
+    "cuFuncSetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphUpload",
+    "cuInit",
+    "cuLaunchKernel",
+    "cuMemAlloc_v2",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cuMemHostAlloc",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD32Async",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuStreamBeginCapture_v2",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamEndCapture",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+    "cuTensorMapEncodeTiled",
+];
+
+/// Whether the driver can be called: it has every function, and is found by its name, which is all that cudarc knows of it.
+#[allow(unsafe_code)]
+pub(super) fn check(driver: &Loaded) -> Result<(), String> {
+    for name in FUNCTIONS {
+        // SAFETY: the address of a function is copied, and never called.
+        unsafe { driver.symbol::<*const c_void>(name) }.map_err(|error| error.to_string())?;
+    }
+    // SAFETY: opens a library that is open already, or NVIDIA's driver.
+    match unsafe { sys::is_culib_present() } {
+        true => Ok(()),
+        false => Err(format!(
+            "`{}` is loaded, but not found by the name `libcuda.so`: it must be NVIDIA's own driver",
+            driver.path.display()
+        )),
+    }
+}
 
 /// A call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,4 +140,33 @@ fn words(status: sys::CUresult) -> (String, String) {
     };
     let name = text(sys::cuGetErrorName).unwrap_or_else(|| format!("CUresult {}", status as u32));
     (name, text(sys::cuGetErrorString).unwrap_or_else(|| "the driver says no more".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_function_that_is_called_is_looked_for_first() {
+        let sources = [
+            include_str!("context.rs"),
+            include_str!("graph.rs"),
+            include_str!("memory.rs"),
+            include_str!("mod.rs"),
+            include_str!("module.rs"),
+            include_str!("stream.rs"),
+            include_str!("tensor_map.rs"),
+        ];
+        let is_function = |name: &&str| {
+            name.starts_with("cu") && name.chars().nth(2).is_some_and(|third| third.is_ascii_uppercase())
+        };
+        let names = sources.iter().flat_map(|source| source.split("sys::").skip(1)).map(|rest| {
+            rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default()
+        });
+        let called: BTreeSet<&str> = names.filter(is_function).collect();
+        assert_eq!(called, FUNCTIONS.iter().copied().collect());
+        let modules = include_str!("mod.rs").lines().filter(|line| line.starts_with("mod "));
+        assert_eq!(modules.count(), sources.len(), "each module and this one, whose own is `tests`");
+    }
 }
