@@ -53,6 +53,17 @@ fn a_baseline_is_kept_or_missed_and_must_be_of_the_same_step() {
     assert!(program.ok(&format!("{step} 2 --baseline {fast} --fail-below 0.0000001")).contains("at least"));
     let error = program.fails(&format!("{step} 4 --baseline {slow}"), 1);
     assert!(error.contains("must be of the same batch (`4`), found `2`"), "{error}");
+    for (flags, what) in [
+        ("--without residual_in_linear", "passes left out (`residual_in_linear`), found ``"),
+        ("--head-chunk 16", "head chunk (`16`), found `its own`"),
+        ("--batches 2", "number of batches (`2`), found `1`"),
+    ] {
+        let error = program.fails(&format!("{step} 2 --baseline {slow} {flags}"), 1);
+        assert!(error.contains(&format!("must be of the same {what}")), "{error}");
+    }
+    let none = program.file("none.json", &scaled(0.0));
+    let error = program.fails(&format!("{step} 2 --baseline {none}"), 1);
+    assert!(error.contains("a speed above 0, found `0`"), "{error}");
     let other = program.file("other.json", b"{\"tokens_per_second\": 3}");
     assert!(program.fails(&format!("{step} 2 --baseline {other}"), 1).contains("`bench step --json`"));
     program.fails(&format!("{step} 2 --fail-below 0.9"), 2);
@@ -87,6 +98,25 @@ fn a_record_holds_weights_batches_and_every_loss() {
     assert!(program.bytes("kept/step-000000/weights.safetensors").len() > 1000);
     let error = program.fails(&format!("bench step {SMALL} --record kept"), 1);
     assert!(error.contains("must be a new folder"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_sweep_that_is_told_to_stop_ends_the_row_that_runs() {
+    let program = Program::new();
+    let mut command =
+        program.command("bench sweep --preset tiny --device cpu --threads 1 --steps 100000 --json");
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    // Its first line is of the row that begins.
+    let mut first = [0];
+    let mut said = child.stderr.take().expect("it is a pipe");
+    std::io::Read::read_exact(&mut said, &mut first).expect("it says what it does");
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.is_ok_and(|status| status.success()));
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "[]");
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn a_kill_at_any_moment_leaves_a_checkpoint_to_go_on_from() {
 
 #[test]
 fn signals_finish_the_step_save_and_say_where() {
-    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let program = Program::new();
         let mut child = start(&program);
         let kill = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();

@@ -34,7 +34,7 @@ use kernwright_runtime::gpu::products::Order;
 use memory::Room;
 use options::Settings;
 use report::Speed;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -226,7 +226,8 @@ fn go_on(arguments: &Arguments) -> Result<Option<(Resumed, Checkpoint)>, Box<dyn
 /// The number of the signal that arrived, 0 before. A second one ends the program at once.
 fn watch_signals() -> Result<Arc<AtomicUsize>, Box<dyn Error>> {
     let (arrived, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    for signal in [SIGINT, SIGTERM] {
+    // A terminal that closes is no reason to lose steps either.
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
         signal_hook::flag::register(signal, Arc::clone(&again))?;
         signal_hook::flag::register_usize(signal, Arc::clone(&arrived), usize::try_from(signal)?)?;

@@ -25,6 +25,14 @@ pub(super) struct Figures {
     pub(super) attention: String,
     pub(super) deterministic: bool,
     pub(super) without: Vec<String>,
+    pub(super) with: Vec<String>,
+    /// Element type of the weights' gradients.
+    pub(super) grad_dtype: String,
+    /// Rows of logits at once, where that was asked for.
+    pub(super) head_chunk: Option<usize>,
+    /// Batches that steps went through in turn, and the seed of weights and tokens.
+    pub(super) batches: usize,
+    pub(super) seed: u64,
     pub(super) device: String,
     pub(super) peak: Option<Peak>,
     pub(super) steps: usize,
@@ -114,8 +122,10 @@ impl Figures {
             self.residual,
             self.attention
         )];
-        if !self.without.is_empty() {
-            lines.push(format!("without {}", self.without.join(", ")));
+        for (word, names) in [("without", &self.without), ("with", &self.with)] {
+            if !names.is_empty() {
+                lines.push(format!("{word} {}", names.join(", ")));
+            }
         }
         lines.push(match &self.peak {
             Some(peak) => {

@@ -76,6 +76,10 @@ fn rate(text: &str) -> Result<f32, String> {
 
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
+    let baseline = match &arguments.baseline {
+        Some(path) => Some((path, baseline::read(path)?)),
+        None => None,
+    };
     let before = neighbours::all();
     let prepared = arguments.setting.prepare(&arguments.shape, arguments.batch, declared, environment)?;
     let figures = measure(arguments, prepared, before)?;
@@ -93,9 +97,9 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     if last >= first {
         note(&format!("note: the loss did not fall: `{first}` at first and `{last}` in the end"));
     }
-    let Some(path) = &arguments.baseline else { return Ok(ExitCode::SUCCESS) };
-    let (verdict, passed) =
-        baseline::compare(&baseline::read(path, &figures)?, &figures, arguments.fail_below);
+    let Some((path, baseline)) = baseline else { return Ok(ExitCode::SUCCESS) };
+    baseline::check(path, &baseline, &figures)?;
+    let (verdict, passed) = baseline::compare(&baseline, &figures, arguments.fail_below);
     match (passed, arguments.json) {
         (false, _) => return Err(verdict.into()),
         (true, true) => note(&verdict),
@@ -171,6 +175,11 @@ fn measure(
         attention: super::super::plan::path(plan).to_owned(),
         deterministic: options.deterministic,
         without: options.without.clone(),
+        with: options.with.clone(),
+        grad_dtype: options.gradient.name().to_owned(),
+        head_chunk: options.head_chunk,
+        batches: data.batches,
+        seed: data.seed,
         device: device.description,
         mfu: peak.as_ref().map(|peak| work / second / peak.flops),
         peak,

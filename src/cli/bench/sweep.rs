@@ -16,10 +16,16 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::error::Error;
 use std::ffi::OsString;
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often a row that runs is looked at.
+const POLL: Duration = Duration::from_millis(20);
 
 /// Flags of `bench sweep`.
 #[derive(Clone, Debug, Args)]
@@ -67,7 +73,6 @@ struct Outcomes {
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environment: &Environment) -> Outcome {
     let program = std::env::current_exe()?;
-    // A child is of the terminal's group, so that Ctrl-C reaches it as well.
     let stop = Arc::new(AtomicUsize::new(0));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_usize(signal, Arc::clone(&stop), usize::try_from(signal)?)?;
@@ -81,7 +86,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
                 rows.len() + 1,
                 shapes.len() * arguments.batch.len()
             ));
-            let result = row(&program, &arguments.flags(shape, *batch));
+            let result = row(&program, &arguments.flags(shape, *batch), &stop);
             if stop.load(Ordering::Relaxed) != 0 {
                 break 'all;
             }
@@ -133,19 +138,46 @@ impl Arguments {
     }
 }
 
-/// One row, by this program run anew.
-fn row(program: &std::path::Path, flags: &[OsString]) -> Result<Box<Figures>, Box<dyn Error>> {
+/// One row, by this program run anew; a signal ends it, whomever it was sent to.
+fn row(
+    program: &std::path::Path,
+    flags: &[OsString],
+    stop: &AtomicUsize,
+) -> Result<Box<Figures>, Box<dyn Error>> {
     let mut command = Command::new(program);
-    command.args(["bench", "step", "--json"]).args(flags).stdin(Stdio::null()).stderr(Stdio::piped());
-    let output =
-        command.output().map_err(|error| format!("cannot start `{}`: {error}", program.display()))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
+    command.args(["bench", "step", "--json"]).args(flags);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let cannot = |error: std::io::Error| format!("cannot run `{}`: {error}", program.display());
+    let mut child = command.spawn().map_err(cannot)?;
+    // Both are read while it runs, or it would wait for room in a pipe.
+    let (out, said) = (read(child.stdout.take()), read(child.stderr.take()));
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(cannot)? {
+            break status;
+        }
+        if stop.load(Ordering::Relaxed) != 0 {
+            child.kill().map_err(cannot)?;
+        }
+        std::thread::sleep(POLL);
+    };
+    let (out, said) = (out.join().unwrap_or_default(), said.join().unwrap_or_default());
+    let said = String::from_utf8_lossy(&said);
+    if !status.success() {
         let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
-        return Err(error.map_or_else(|| format!("it ended with {}", output.status), str::to_owned).into());
+        return Err(error.map_or_else(|| format!("it ended with {status}"), str::to_owned).into());
     }
     said.lines().filter(|line| !line.starts_with("device: ")).for_each(note);
-    Ok(serde_json::from_slice(&output.stdout)?)
+    Ok(serde_json::from_slice(&out)?)
+}
+
+/// All that a process says, read beside it.
+fn read(from: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What cannot be read is missed by who looks into it.
+        let _ = from.map(|mut from| from.read_to_end(&mut bytes));
+        bytes
+    })
 }
 
 fn table(rows: &[Outcomes]) -> Vec<String> {
