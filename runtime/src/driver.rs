@@ -4,7 +4,7 @@
 //! implement it. Must not know plans, steps or ops.
 
 use kernwright_plan::dtype::Dtype;
-use kernwright_plan::launch::Batch;
+use kernwright_plan::launch::{Batch, Epilogue};
 use kernwright_plan::measure::Usage;
 use kernwright_plan::spec::KernelSpec;
 use kernwright_plan::tensor_map::TensorLayout;
@@ -108,7 +108,7 @@ impl Rows {
     }
 }
 
-/// Products of matrices, `d = a' b' + c + bias`, accumulated in fp32; see `kernwright_plan::launch::Gemm`.
+/// Products of matrices, `d = epilogue(a' b' + c + bias)`, accumulated in fp32; see `kernwright_plan::launch::Gemm`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Product {
     /// Left operand: m x k, or k x m where it is transposed.
@@ -125,6 +125,8 @@ pub struct Product {
     pub bias: Option<Rows>,
     /// Result.
     pub d: Rows,
+    /// What becomes of a sum before it is written.
+    pub epilogue: Epilogue<Rows>,
     /// Rows of the result.
     pub m: usize,
     /// Columns of the result.
@@ -136,6 +138,8 @@ pub struct Product {
 }
 
 /// One thing a device does.
+// A step has some hundreds of them: room does not matter.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Runs a kernel.

@@ -1,10 +1,12 @@
 //! The product of matrices that a driver without a library for it gives to the host.
 //!
-//! In: a [`Product`] and the memory its places are in. Out: what it says, there. Operands are widened, sums are in fp32,
-//! the result is rounded as it is written, as a GPU's library does.
+//! In: a [`Product`] and the memory its places are in. Out: what it says, there. Operands are widened, sums and what becomes
+//! of them are in fp32, the result is rounded as it is written, as a GPU's library does.
 
 use crate::cpu::matmul::{Matrix, MatrixMut, Store, matmul};
 use crate::driver::{Address, DriverError, Product, Rows};
+use kernwright_plan::launch::Epilogue;
+use kernwright_plan::ops::linear::GELU;
 
 /// A device's memory, as the host gets at it.
 pub trait HostMemory {
@@ -52,6 +54,7 @@ pub fn multiply(product: &Product, memory: &mut impl HostMemory) -> Result<(), D
             one.b = one.b.after(number * batch.b);
             one.c = one.c.map(|c| c.after(number * batch.d));
             one.d = one.d.after(number * batch.d);
+            one.epilogue = one.epilogue.map(|rows| rows.after(number * batch.d));
         }
         multiply_one(&one, memory)?;
     }
@@ -59,7 +62,7 @@ pub fn multiply(product: &Product, memory: &mut impl HostMemory) -> Result<(), D
 }
 
 fn multiply_one(product: &Product, memory: &mut impl HostMemory) -> Result<(), DriverError> {
-    let &Product { a, a_transposed, b, b_transposed, c, bias, d, m, n, k, .. } = product;
+    let &Product { a, a_transposed, b, b_transposed, c, bias, d, epilogue, m, n, k, .. } = product;
     let operand = |of: Rows, rows: usize, columns: usize, transposed: bool| {
         let (rows, columns) = if transposed { (columns, rows) } else { (rows, columns) };
         load(memory, of, rows, columns).map(|values| (values, rows, columns))
@@ -82,9 +85,32 @@ fn multiply_one(product: &Product, memory: &mut impl HostMemory) -> Result<(), D
             row.iter_mut().zip(&bias).for_each(|(sum, bias)| *sum += bias);
         }
     }
-    for (row, sums) in sums.chunks(n.max(1)).enumerate() {
-        let bytes = d.dtype.encode_all(sums.iter().copied().map(f64::from));
-        memory.store(d.after(row * d.stride).at, &bytes)?;
+    match epilogue {
+        Epilogue::None => {}
+        Epilogue::Gelu(inputs) => {
+            if let Some(inputs) = inputs {
+                store(memory, inputs, n, &sums)?;
+            }
+            sums.iter_mut().for_each(|sum| *sum = GELU.value_and_slope(*sum).0);
+        }
+        Epilogue::GeluSlope(inputs) => {
+            let inputs = load(memory, inputs, m, n)?;
+            sums.iter_mut().zip(inputs).for_each(|(sum, input)| *sum *= GELU.value_and_slope(input).1);
+        }
+    }
+    store(memory, d, n, &sums)
+}
+
+/// Rounds rows of a matrix into their places.
+fn store(
+    memory: &mut impl HostMemory,
+    to: Rows,
+    n_columns: usize,
+    values: &[f32],
+) -> Result<(), DriverError> {
+    for (row, values) in values.chunks(n_columns.max(1)).enumerate() {
+        let bytes = to.dtype.encode_all(values.iter().copied().map(f64::from));
+        memory.store(to.after(row * to.stride).at, &bytes)?;
     }
     Ok(())
 }

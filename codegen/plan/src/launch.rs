@@ -69,7 +69,51 @@ pub enum Entry {
     I64(i64),
 }
 
-/// `d = a' b' + beta c (+ bias)`, row-major; `'` transposes where asked. `a'` is m x k, `b'` k x n, `d` m x n. With
+/// What becomes of each sum of a product before it is written, with the matrix that takes part in it: as large as the result,
+/// with rows of its own distance. Gelu is that of its tanh form, `ActivationKind::GeluTanh`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Epilogue<M> {
+    /// It is written as it is.
+    None,
+    /// Its gelu is the result; the sum itself is written to the matrix, where there is one.
+    Gelu(Option<M>),
+    /// It is multiplied by the slope of gelu at the matrix' element.
+    GeluSlope(M),
+}
+
+impl<M> Epilogue<M> {
+    /// The matrix that takes part.
+    pub fn matrix(&self) -> Option<&M> {
+        match self {
+            Self::None => None,
+            Self::Gelu(matrix) => matrix.as_ref(),
+            Self::GeluSlope(matrix) => Some(matrix),
+        }
+    }
+
+    /// The same with another kind of matrix.
+    pub fn map<N>(self, change: impl FnOnce(M) -> N) -> Epilogue<N> {
+        match self {
+            Self::None => Epilogue::None,
+            Self::Gelu(matrix) => Epilogue::Gelu(matrix.map(change)),
+            Self::GeluSlope(matrix) => Epilogue::GeluSlope(change(matrix)),
+        }
+    }
+
+    /// The same with another kind of matrix, if there is one.
+    ///
+    /// # Errors
+    /// What `change` says.
+    pub fn try_map<N, E>(self, change: impl FnOnce(M) -> Result<N, E>) -> Result<Epilogue<N>, E> {
+        Ok(match self {
+            Self::None => Epilogue::None,
+            Self::Gelu(matrix) => Epilogue::Gelu(matrix.map(change).transpose()?),
+            Self::GeluSlope(matrix) => Epilogue::GeluSlope(change(matrix)?),
+        })
+    }
+}
+
+/// `d = epilogue(a' b' + beta c (+ bias))`, row-major; `'` transposes where asked. `a'` is m x k, `b'` k x n, `d` m x n. With
 /// batches, one such product for each of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gemm {
@@ -83,7 +127,9 @@ pub struct Gemm {
     pub bias: Option<BufferId>,
     /// Result.
     pub d: BufferId,
-    /// First row of `c` and `d` that takes part.
+    /// What becomes of a sum before it is written.
+    pub epilogue: Epilogue<BufferId>,
+    /// First row of `c`, `d` and the epilogue's matrix that takes part.
     pub row: usize,
     /// Products of the same sizes, further on in the same buffers: nested loops, the outermost first; none for one
     /// product.
@@ -105,7 +151,7 @@ pub struct Batch {
     pub a: usize,
     /// The same of `b`.
     pub b: usize,
-    /// The same of `d`, and of `c`.
+    /// The same of `d`, of `c` and of the epilogue's matrix.
     pub d: usize,
 }
 

@@ -166,7 +166,7 @@ fn step(
 #[test]
 fn gradients_that_meet_are_summed_once_each() {
     let linear = |plan: &mut Plan, a, weight| {
-        step(plan, Linear, &[("x", a), ("weight", weight)], "c", Role::Activation)
+        step(plan, Linear::default(), &[("x", a), ("weight", weight)], "c", Role::Activation)
     };
     let behind_another = |plan: &mut Plan, a, weight| {
         let twice = step(plan, Add, &[("a", a), ("b", a)], "twice", Role::Activation);

@@ -211,6 +211,38 @@ vector_fn! {
     }
 }
 
+vector_fn! {
+    /// What a product with a gelu does to a block of its sums.
+    fn gelu_block(sums: MatrixMut<'_>) -> () {
+        let mut sums = sums;
+        for row in 0..sums.n_rows() {
+            sums.row(row).iter_mut().for_each(|sum| *sum = GeluTanh::value(*sum));
+        }
+    }
+}
+
+vector_fn! {
+    /// What a product that is the gradient of a gelu does to a block of its sums, whose rows are those of `inputs` from
+    /// `first` on.
+    fn slope_block(first: usize, sums: MatrixMut<'_>, inputs: Matrix<'_>) -> () {
+        let mut sums = sums;
+        for row in 0..sums.n_rows() {
+            let pairs = sums.row(row).iter_mut().zip(inputs.row(first + row));
+            pairs.for_each(|(sum, input)| *sum *= GeluTanh::value_and_slope(*input).1);
+        }
+    }
+}
+
+/// Each element becomes its gelu, in the tanh form.
+pub(crate) fn apply_gelu(sums: MatrixMut<'_>) {
+    for_blocks(sums, |_, block| gelu_block(block));
+}
+
+/// Each element is multiplied by the slope of that gelu at the same place of `inputs`.
+pub(crate) fn multiply_by_gelu_slope(sums: MatrixMut<'_>, inputs: Matrix<'_>) {
+    for_blocks(sums, |first, block| slope_block(first, block, inputs));
+}
+
 /// Reads x. Writes y.
 pub(crate) fn forward(kind: ActivationKind, mut slots: Slots<'_>) -> Result<(), ExecutorError> {
     let (x, y) = (slots.read("x")?, slots.take_replaced("y")?);

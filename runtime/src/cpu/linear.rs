@@ -1,12 +1,14 @@
-//! Matrix products with a weight, forward and backward.
+//! Matrix products with a weight, forward and backward, with the gelu that a product may take in.
 //!
 //! Tasks are tiles of y, d_x and d_weight (each a sum over all tokens), and blocks of columns of d_bias.
 
-use super::blocks::for_tiles;
+use super::activation::{apply_gelu, multiply_by_gelu_slope};
+use super::blocks::{for_blocks, for_tiles};
 use super::lanes::vectorised;
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
 use super::slots::{Output, Slots};
 use kernwright_plan::executor::ExecutorError;
+use kernwright_plan::ops::linear::Linear;
 use rayon::prelude::*;
 
 /// Least tiles of y and d_x, and of d_weight, which is computed beside d_x.
@@ -17,10 +19,31 @@ const BIAS_ROWS: usize = 64;
 /// Columns of d_bias of one task.
 const BIAS_COLUMNS: usize = 64;
 
-/// Reads x, weight, bias and residual where present. Writes y, or adds to it.
-pub(crate) fn forward(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
+/// Reads x, weight, bias and residual where present. Writes y, or adds to it; or writes the gelu of that, and where asked for
+/// what it is the gelu of.
+pub(crate) fn forward(op: &Linear, mut slots: Slots<'_>) -> Result<(), ExecutorError> {
+    if !op.gelu {
+        let y = slots.take("y")?;
+        return sums(y, &slots);
+    }
+    let mut y = slots.take_replaced("y")?;
+    sums(Output { matrix: y.reborrow(), store: Store::Replace }, &slots)?;
+    if slots.writes.iter().any(|(slot, _)| *slot == "gelu_input") {
+        let y = y.view();
+        for_blocks(slots.take_replaced("gelu_input")?, |first, mut block| {
+            for row in 0..block.n_rows() {
+                block.row(row).copy_from_slice(y.row(first + row));
+            }
+        });
+    }
+    apply_gelu(y);
+    Ok(())
+}
+
+/// `x weight^T`, with bias and residual.
+fn sums(y: Output<'_>, slots: &Slots<'_>) -> Result<(), ExecutorError> {
     let (x, weight) = (slots.read("x")?, slots.read("weight")?);
-    let Output { matrix: y, store } = slots.take("y")?;
+    let Output { matrix: y, store } = y;
     let bias = if slots.find("bias").is_some() { Some(slots.read_slice("bias")?) } else { None };
     let residual = slots.find("residual");
     let bias = bias.map(|bias| Matrix::new(bias, 1, bias.len(), bias.len()));
@@ -51,15 +74,23 @@ pub(crate) fn forward(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
     Ok(())
 }
 
-/// Reads d_y, x, weight. Writes d_x, d_weight, d_bias, each where asked for.
+/// Reads d_y, x, weight and gelu_input where present. Writes d_x, d_weight, d_bias, each where asked for.
 pub(crate) fn backward(mut slots: Slots<'_>) -> Result<(), ExecutorError> {
     let (d_y, x, weight) = (slots.read("d_y")?, slots.read("x")?, slots.read("weight")?);
-    let (d_x, d_weight) = (slots.take_optional("d_x"), slots.take_optional("d_weight"));
+    let gelu_input = slots.find("gelu_input");
+    let d_x = match gelu_input {
+        Some(_) => Some(Output { matrix: slots.take_replaced("d_x")?, store: Store::Replace }),
+        None => slots.take_optional("d_x"),
+    };
+    let d_weight = slots.take_optional("d_weight");
     let d_bias = slots.take_optional("d_bias");
     rayon::join(
         || {
-            if let Some(to) = d_x {
-                input_gradient(to, d_y, weight);
+            if let Some(mut to) = d_x {
+                input_gradient(to.whole(), d_y, weight);
+                if let Some(gelu_input) = gelu_input {
+                    multiply_by_gelu_slope(to.matrix, gelu_input);
+                }
             }
         },
         || {

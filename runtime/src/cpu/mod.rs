@@ -149,7 +149,7 @@ fn run_op(op: &Op, slots: Slots<'_>, tools: &Tools) -> Result<(), ExecutorError>
         Op::PositionsBackward(op) => positions::backward(op.length, slots),
         Op::Norm(op) => norm::forward(op, slots),
         Op::NormBackward(op) => norm::backward(&op.0, slots),
-        Op::Linear(_) => linear::forward(slots),
+        Op::Linear(op) => linear::forward(op, slots),
         Op::LinearBackward(_) => linear::backward(slots),
         Op::Rope(op) => rope::rotate(op, slots, &tools.angles),
         Op::Attention(op) => attention::forward(op, slots, &tools.workspace),

@@ -14,6 +14,11 @@ pub(crate) struct Output<'a> {
 }
 
 impl Output<'_> {
+    /// The same place for a shorter time.
+    pub(crate) fn whole(&mut self) -> Output<'_> {
+        Output { matrix: self.matrix.reborrow(), store: self.store }
+    }
+
     /// The same place for the next of several parts of a sum: the first one follows the store, later ones add.
     pub(crate) fn next_part(&mut self) -> Output<'_> {
         let store = std::mem::replace(&mut self.store, Store::Add);

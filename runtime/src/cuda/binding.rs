@@ -119,6 +119,7 @@ pub fn product<E>(
         c: gemm.c.map(|c| rows(c, gemm.row, 0)).transpose()?,
         bias: gemm.bias.map(|bias| rows(bias, 0, 0)).transpose()?,
         d: rows(gemm.d, gemm.row, 0)?,
+        epilogue: gemm.epilogue.try_map(|matrix| rows(matrix, gemm.row, 0))?,
         m: gemm.m,
         n: gemm.n,
         k: gemm.k,

@@ -13,7 +13,7 @@ use kernwright_runtime::driver::Layout;
 /// A product of `rows` rows, whose result is an activation.
 fn plan(rows: usize, columns: usize) -> Plan {
     let shapes = [("x", vec![rows, 8], Fill::Normal(1.0)), ("weight", vec![columns, 8], Fill::Normal(1.0))];
-    let mut plan = case("", Linear, &shapes, &[("y", vec![rows, columns])]).plan;
+    let mut plan = case("", Linear::default(), &shapes, &[("y", vec![rows, columns])]).plan;
     for buffer in plan.buffers.iter_mut().filter(|buffer| buffer.name != "weight") {
         buffer.role = if buffer.name == "x" { Role::Input } else { Role::Activation };
     }

@@ -6,7 +6,7 @@ use kernwright_plan::buffer::BufferId;
 use kernwright_plan::case::{Fill, case};
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, MicroStep, Values};
-use kernwright_plan::launch::Batch;
+use kernwright_plan::launch::{Batch, Epilogue};
 use kernwright_plan::ops::linear::Linear;
 use kernwright_plan::plan::{Mode, Phase};
 use kernwright_plan::reference::{Reference, Rounding};
@@ -20,7 +20,7 @@ fn a_product_forward_and_backward_matches_the_reference_in_every_type_and_layout
         ("weight", vec![16, 24], Fill::Normal(0.5)),
         ("residual", vec![13, 16], Fill::Normal(0.7)),
     ];
-    let case = case("13x24 -> 16", Linear, &shapes, &[("y", vec![13, 16])]);
+    let case = case("13x24 -> 16", Linear::default(), &shapes, &[("y", vec![13, 16])]);
     for (dtype, layout) in [Dtype::Fp32, Dtype::Bf16, Dtype::Fp16].map(|d| LAYOUTS.map(|l| (d, l))).concat() {
         let mut plan = narrowed(case.plan.clone(), &["x", "weight", "y", "seed"], dtype);
         for write in plan.steps.iter_mut().flat_map(|step| &mut step.writes).filter(|w| w.slot == "d_weight")
@@ -76,6 +76,7 @@ fn batches_of_products_walk_their_strides() {
         c: None,
         bias: None,
         d: of(d, 2),
+        epilogue: Epilogue::None,
         m: 2,
         n: 2,
         k: 3,
@@ -96,7 +97,7 @@ fn batches_of_products_walk_their_strides() {
 #[test]
 fn columns_of_a_wider_buffer_are_written_and_read_alone() {
     let shapes = [("x", vec![3, 4], Fill::Normal(1.0)), ("weight", vec![2, 4], Fill::Normal(1.0))];
-    let mut plan = case("view", Linear, &shapes, &[("y", vec![3, 2])]).plan;
+    let mut plan = case("view", Linear::default(), &shapes, &[("y", vec![3, 2])]).plan;
     let x = plan.find("x").unwrap();
     let view = plan.add_view("middle", x, 1..3);
     let plan = narrowed(plan, &["x"], Dtype::Bf16);

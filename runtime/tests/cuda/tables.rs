@@ -27,7 +27,7 @@ fn plan(rows: usize) -> Plan {
     let scalars = [("learning_rate", Dtype::Fp32), ("factor", Dtype::Fp32), ("update", Dtype::I32)]
         .map(|(name, dtype)| (name, add(name, &[1], dtype, Role::Input)));
     plan.steps.push(Step {
-        op: Linear.into(),
+        op: Linear::default().into(),
         reads: vec![read("x", x), read("weight", weight)],
         writes: vec![write("y", gradient)],
         phase: Phase::Forward,

@@ -3,7 +3,7 @@
 use crate::setup::{Memory, Told, compare, plain, rows, stand_in};
 use kernwright_compile::testing::Scratch;
 use kernwright_plan::dtype::Dtype;
-use kernwright_plan::launch::Batch;
+use kernwright_plan::launch::{Batch, Epilogue};
 use kernwright_runtime::driver::Product;
 use kernwright_runtime::gpu::products::{Order, Pick, Products, Settings};
 use std::fs;
@@ -92,6 +92,37 @@ fn every_kind_of_product_comes_out_right() {
     }
     for (shape, choice) in &told.products.choices().shapes {
         assert_eq!(choice.traits.id, FASTER, "{shape}: {:?}", told.told());
+    }
+}
+
+#[test]
+fn a_gelu_in_a_product_comes_out_right_and_what_it_writes_beside_the_result_is_checked() {
+    let Some((_folder, libraries)) = stand_in("gelu in products of a stand-in") else { return };
+    let input = rows(3, Dtype::Bf16, 16);
+    for (epilogue, bias) in [
+        (Epilogue::Gelu(None), false),
+        (Epilogue::Gelu(None), true),
+        (Epilogue::Gelu(Some(input)), false),
+        (Epilogue::Gelu(Some(input)), true),
+        (Epilogue::GeluSlope(input), false),
+    ] {
+        let mut told = Told::open(&libraries, Settings::default());
+        let bias = bias.then(|| rows(4, Dtype::Bf16, 0));
+        let product = Product { epilogue, bias, ..plain(Dtype::Bf16, Dtype::Bf16) };
+        let memory = Memory::new(&[Dtype::Bf16; 5], 200);
+        let before = memory.clone();
+        told.run(&product, &memory).unwrap();
+        compare(&product, &before, &memory);
+        assert_eq!(told.algorithm(), FASTER, "{product:?}");
+        let is_written = matches!(epilogue, Epilogue::Gelu(Some(_)));
+        assert_eq!(before.0[3] != memory.0[3], is_written, "{product:?}");
+        // Of what only that matrix shows, the notes say so.
+        let beside: Vec<_> = told.told().1.into_iter().filter(|note| note.contains("gelu's input")).collect();
+        assert_eq!(beside.len(), usize::from(is_written), "{beside:?}");
+        for note in beside {
+            let wanted = "the product 5x6 by 6x7 of bf16 into bf16, with gelu: algorithm 4 of 7 is off by ";
+            assert!(note.starts_with(wanted), "{note}");
+        }
     }
 }
 

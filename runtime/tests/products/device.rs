@@ -7,7 +7,7 @@ use kernwright_compile::{Places, usable_libraries};
 use kernwright_plan::arch;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::MicroStep;
-use kernwright_plan::launch::{Batch, Launch, Lowered};
+use kernwright_plan::launch::{Batch, Epilogue, Launch, Lowered};
 use kernwright_plan::shape::presets;
 use kernwright_plan::{Options, train_step};
 use kernwright_runtime::Gpu;
@@ -20,7 +20,7 @@ use std::io::Write as _;
 use std::time::Instant;
 
 /// The first GPU; `None`, and a line of what is skipped, where there is none.
-fn open(what: &str, settings: Settings) -> Option<Gpu> {
+pub(crate) fn open(what: &str, settings: Settings) -> Option<Gpu> {
     let libraries = usable_libraries(&Places::from_variables(std::env::vars_os()));
     let settings = GpuSettings { products: settings, ..GpuSettings::default() };
     let no_kernels = Box::new(|_: &[_]| Err(DriverError::Failed("no kernels are compiled here".to_owned())));
@@ -45,12 +45,12 @@ fn open(what: &str, settings: Settings) -> Option<Gpu> {
 }
 
 /// Past the test harness, which would swallow what a passing test prints.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
 /// Elements of each matrix.
-const ROOM: usize = 60_000;
+pub(crate) const ROOM: usize = 60_000;
 
 /// Numbers between -1 and 1.
 fn content(matrix: usize) -> Vec<f64> {
@@ -58,15 +58,21 @@ fn content(matrix: usize) -> Vec<f64> {
     (0..ROOM).map(value).collect()
 }
 
-/// Matrices a, b, d, c, bias, on the GPU and as they are there.
-struct Matrices {
-    allocations: Vec<Allocation>,
-    values: Vec<Vec<f64>>,
+/// Matrices of such numbers, on the host.
+pub(crate) fn spread(types: &[Dtype]) -> Memory {
+    let bytes = types.iter().enumerate().map(|(number, dtype)| dtype.encode_all(content(number)));
+    Memory(bytes.collect())
+}
+
+/// Matrices a, b, d, c or that of an epilogue, bias, on the GPU and as they are there.
+pub(crate) struct Matrices {
+    pub(crate) allocations: Vec<Allocation>,
+    pub(crate) values: Vec<Vec<f64>>,
     types: [Dtype; 5],
 }
 
 impl Matrices {
-    fn new(gpu: &mut Gpu, operand: Dtype, result: Dtype) -> Self {
+    pub(crate) fn new(gpu: &mut Gpu, operand: Dtype, result: Dtype) -> Self {
         let types = [operand, operand, result, result, result];
         let mut matrices = Self { allocations: Vec::new(), values: Vec::new(), types };
         for (number, dtype) in types.into_iter().enumerate() {
@@ -78,7 +84,7 @@ impl Matrices {
         matrices
     }
 
-    fn reset(&self, gpu: &mut Gpu) {
+    pub(crate) fn reset(&self, gpu: &mut Gpu) {
         for (number, (allocation, dtype)) in self.allocations.iter().zip(self.types).enumerate() {
             let at = Address { allocation: *allocation, offset: 0 };
             gpu.upload(at, &dtype.encode_all(content(number))).unwrap();
@@ -86,25 +92,27 @@ impl Matrices {
     }
 
     /// The same product on these matrices.
-    fn place(&self, product: &Product) -> Product {
+    pub(crate) fn place(&self, product: &Product) -> Product {
         let moved = |of: Rows| {
             let at = Address { allocation: self.allocations[of.at.allocation.0], offset: of.at.offset };
             Rows { at, ..of }
         };
         let Product { a, b, c, bias, d, .. } = product;
         let (c, bias) = (c.map(moved), bias.map(moved));
-        Product { a: moved(*a), b: moved(*b), c, bias, d: moved(*d), ..product.clone() }
+        let epilogue = product.epilogue.map(moved);
+        Product { a: moved(*a), b: moved(*b), c, bias, d: moved(*d), epilogue, ..product.clone() }
     }
 
-    fn read(&self, gpu: &Gpu, matrix: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, gpu: &Gpu, matrix: usize) -> Vec<u8> {
         let mut bytes = vec![0; ROOM * self.types[matrix].bytes()];
         gpu.download(Address { allocation: self.allocations[matrix], offset: 0 }, &mut bytes).unwrap();
         bytes
     }
 }
 
-/// What the product should write: elements of d by their index, each with the sum of the sizes of what it sums.
-fn expected(product: &Product, values: &[Vec<f64>]) -> Vec<(usize, f64, f64)> {
+/// What the product should write but for its epilogue: elements of d by their index, row by row, each with the sum of the sizes
+/// of what it sums.
+pub(crate) fn expected(product: &Product, values: &[Vec<f64>]) -> Vec<(usize, f64, f64)> {
     let mut starts = vec![(0, 0, 0)];
     for batch in &product.batches {
         let numbers = 0..batch.count;
@@ -206,6 +214,7 @@ fn products(operand: Dtype, result: Dtype) -> Vec<Product> {
                         [added.0],
                     bias: (added.1 == 1).then(|| rows(4, result, 0)),
                     d: rows(2, result, n + wider),
+                    epilogue: Epilogue::None,
                     m,
                     n,
                     k,
@@ -305,8 +314,7 @@ fn the_shapes_of_the_seed_model_are_chosen_in_seconds_on_a_gpu() {
 fn what_is_expected_of_a_gpu_is_what_the_host_computes() {
     for (operand, result) in TYPES {
         let types = [operand, operand, result, result, result];
-        let bytes = types.iter().enumerate().map(|(number, dtype)| dtype.encode_all(content(number)));
-        let before = Memory(bytes.collect());
+        let before = spread(&types);
         let values: Vec<Vec<f64>> = (0..5).map(|number| before.values(number, types[number])).collect();
         for product in products(operand, result).into_iter().step_by(7) {
             let mut memory = before.clone();

@@ -2,4 +2,5 @@
 
 mod choice;
 mod device;
+mod gelu;
 mod setup;

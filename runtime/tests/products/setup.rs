@@ -3,6 +3,7 @@
 use kernwright_compile::testing::{Scratch, host_compiler_or_skip};
 use kernwright_compile::{Libraries, Places};
 use kernwright_plan::dtype::Dtype;
+use kernwright_plan::launch::Epilogue;
 use kernwright_runtime::driver::{Address, Allocation, Command, DriverError, Product, Rows};
 use kernwright_runtime::gpu::products::{Message, Products, Settings};
 use kernwright_runtime::product::{HostMemory, multiply};
@@ -75,6 +76,7 @@ pub(crate) fn plain(operand: Dtype, result: Dtype) -> Product {
         c: None,
         bias: None,
         d: rows(2, result, 12),
+        epilogue: Epilogue::None,
         m: 5,
         n: 7,
         k: 6,
@@ -127,15 +129,16 @@ impl Told {
     }
 }
 
-/// Holds what lies in `found` to the host's product.
+/// Holds what lies in `found` to the host's product: its result, and what its epilogue reads or writes.
 pub(crate) fn compare(product: &Product, before: &Memory, found: &Memory) {
     let mut expected = before.clone();
     multiply(product, &mut expected).unwrap();
-    let dtype = product.d.dtype;
-    let matrix = product.d.at.allocation.0;
-    let pairs = expected.values(matrix, dtype).into_iter().zip(found.values(matrix, dtype));
-    for (index, (expected, found)) in pairs.enumerate() {
-        let close = (expected - found).abs() <= 2.0 * dtype.epsilon() * (1.0 + expected.abs());
-        assert!(close, "element {index}: {expected} and {found} of {product:?}");
+    for rows in std::iter::once(&product.d).chain(product.epilogue.matrix()) {
+        let (matrix, dtype) = (rows.at.allocation.0, rows.dtype);
+        let pairs = expected.values(matrix, dtype).into_iter().zip(found.values(matrix, dtype));
+        for (index, (expected, found)) in pairs.enumerate() {
+            let close = (expected - found).abs() <= 2.0 * dtype.epsilon() * (1.0 + expected.abs());
+            assert!(close, "element {index} of {matrix}: {expected} and {found} of {product:?}");
+        }
     }
 }

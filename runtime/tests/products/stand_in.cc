@@ -1,6 +1,8 @@
 // Stands in for cuBLASLt and the driver, on the host: what is "on the GPU" is the host's memory, and everything is done at
 // once. It takes settings of the sizes that the headers of CUDA say, and multiplies as they are documented to say. Of the
-// eight algorithms it offers two are right, at different speeds; the others are each wrong in a way of their own.
+// eight algorithms it offers two are right, at different speeds; the others are each wrong in a way of their own. One is wrong
+// in what it writes beside the result, where it writes such a thing.
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +11,8 @@ namespace {
 
 constexpr int INVALID = 7, NOT_SUPPORTED = 15;
 constexpr int FP32 = 0, BF16 = 14;
+// Bits of an epilogue: its matrix is one that is read or written.
+constexpr uint32_t BIAS = 4, GELU = 32, SLOPE = 64, MATRIX = 128;
 constexpr uint64_t MARK = 0x5741544f4e494e47;
 
 struct Algorithm {
@@ -36,6 +40,8 @@ struct Operation {
     int32_t transposed_a = 0, transposed_b = 0, bias_type = -1;
     uint32_t epilogue = 1;
     const void* bias = nullptr;
+    void* matrix = nullptr;
+    int64_t matrix_leading = 0;
 };
 
 struct Preference {
@@ -80,12 +86,27 @@ bool fits(const Operation* operation, const Layout* a, const Layout* b, const La
     auto rows = [](const Layout* of, int transposed) { return transposed ? of->columns : of->rows; };
     auto columns = [](const Layout* of, int transposed) { return transposed ? of->rows : of->columns; };
     bool types = a->type == b->type && c->type == d->type && (d->type == a->type || d->type == FP32);
-    bool bias = operation->epilogue == 1 || (operation->epilogue == 4 && operation->bias_type == static_cast<int>(d->type));
+    uint32_t epilogue = operation->epilogue;
+    bool known = epilogue == 1 || epilogue == BIAS || (epilogue & ~(BIAS | MATRIX)) == GELU || epilogue == (SLOPE | MATRIX);
+    bool bias = (epilogue & BIAS) == 0 || operation->bias_type == static_cast<int>(d->type);
+    // A matrix beside the result has rows in multiples of 8, one result per call, and where it is known for its alignment.
+    int64_t leading = operation->matrix_leading;
+    bool matrix = (epilogue & MATRIX) == 0 || (operation->matrix != nullptr && leading % 8 == 0 && d->batches == 1 &&
+                                               leading >= static_cast<int64_t>(d->rows));
+    bool gelu = (epilogue & (GELU | SLOPE)) == 0 || (a->type == BF16 && d->type == BF16);
     bool shapes = rows(a, operation->transposed_a) == d->rows && columns(b, operation->transposed_b) == d->columns &&
                   columns(a, operation->transposed_a) == rows(b, operation->transposed_b) && c->rows == d->rows &&
                   c->columns == d->columns && a->batches == d->batches && b->batches == d->batches && c->batches == d->batches;
     auto apart = [](const Layout* of) { return of->leading >= static_cast<int64_t>(of->rows); };
-    return types && bias && shapes && apart(a) && apart(b) && apart(c) && apart(d) && operation->compute == 68;
+    return types && known && bias && matrix && gelu && shapes && apart(a) && apart(b) && apart(c) && apart(d) && operation->compute == 68;
+}
+
+// The tanh form, and its slope.
+double gelu(double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+
+double slope(double x) {
+    double scale = std::sqrt(2 / M_PI), t = std::tanh(scale * (x + 0.044715 * x * x * x));
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x);
 }
 
 unsigned calls = 0;
@@ -117,6 +138,8 @@ int cublasLtMatmulDescSetAttribute(Operation* on, uint32_t which, const void* fr
         case 4: return take(on->transposed_b, from, bytes);
         case 7: return take(on->epilogue, from, bytes);
         case 8: return take(on->bias, from, bytes);
+        case 11: return take(on->matrix, from, bytes);
+        case 12: return take(on->matrix_leading, from, bytes);
         case 26: return take(on->bias_type, from, bytes);
         default: return INVALID;
     }
@@ -183,7 +206,7 @@ int cublasLtMatmul(void*, Operation* operation, const float* alpha, const void* 
                    void* workspace, size_t workspace_bytes, void*) {
     bool bad = !fits(operation, a, b, c, d) || *alpha != 1.0f || workspace_bytes < 1024 ||
                reinterpret_cast<uint64_t>(workspace) % 256 != 0 || algorithm->mark != MARK;
-    if (bad || (operation->epilogue == 4 && operation->bias == nullptr)) return INVALID;
+    if (bad || ((operation->epilogue & BIAS) != 0 && operation->bias == nullptr)) return INVALID;
     if (algorithm->id == 6) return NOT_SUPPORTED;
     ++calls;
     int64_t depth = static_cast<int64_t>(operation->transposed_a ? a->rows : a->columns);
@@ -201,8 +224,14 @@ int cublasLtMatmul(void*, Operation* operation, const float* alpha, const void* 
                     sum += static_cast<double>(load(a_one, a->type, at_a)) * load(b_one, b->type, at_b);
                 }
                 if (*beta != 0.0f) sum += *beta * load(c_one, c->type, column * c->leading + row);
-                if (operation->epilogue == 4) sum += load(operation->bias, d->type, row);
-                if (algorithm->id == 3 && row == 0 && column == 0) sum = 0.0 / 0.0;
+                if ((operation->epilogue & BIAS) != 0) sum += load(operation->bias, d->type, row);
+                bool first = row == 0 && column == 0;
+                int64_t beside = column * operation->matrix_leading + row;
+                bool writes = operation->epilogue != 1 && (operation->epilogue & (GELU | MATRIX)) == (GELU | MATRIX);
+                if (writes) store(operation->matrix, d->type, beside, static_cast<float>(algorithm->id == 3 && first ? 99.0 : sum));
+                if ((operation->epilogue & GELU) != 0) sum = gelu(sum);
+                if ((operation->epilogue & SLOPE) != 0) sum *= slope(load(operation->matrix, d->type, beside));
+                if (algorithm->id == 3 && first && !writes) sum = 0.0 / 0.0;
                 // The last bit or so, and another the next time.
                 double bit = d->type == FP32 ? 1e-6 : 1.0 / 256;
                 if (algorithm->id == 5) sum *= calls % 2 ? 1.0 + bit : 1.0 - bit;

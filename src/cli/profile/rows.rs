@@ -12,7 +12,7 @@ use kernwright_plan::card::Card;
 use kernwright_plan::cost::Cost;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::MicroStep;
-use kernwright_plan::launch::{Argument, Gemm, Launch, Lowered};
+use kernwright_plan::launch::{Argument, Epilogue, Gemm, Launch, Lowered};
 use kernwright_plan::plan::Plan;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -233,8 +233,9 @@ fn product(plan: &Plan, gemm: &Gemm) -> Cost {
     let bytes =
         |rows: usize, columns: usize, id: BufferId| (rows * columns * plan.buffer(id).dtype.bytes()) as f64;
     let Gemm { m, n, k, .. } = *gemm;
-    let added = gemm.c.map_or(0.0, |c| bytes(m, n, c));
-    let moved = bytes(m, k, gemm.a.buffer) + bytes(k, n, gemm.b.buffer) + bytes(m, n, gemm.d) + added;
+    let beside = [gemm.c, gemm.epilogue.matrix().copied()].into_iter().flatten();
+    let beside: f64 = beside.map(|matrix| bytes(m, n, matrix)).sum();
+    let moved = bytes(m, k, gemm.a.buffer) + bytes(k, n, gemm.b.buffer) + bytes(m, n, gemm.d) + beside;
     let times = count(gemm) as f64;
     Cost { tensor_flops: 2.0 * times * (m * n * k) as f64, vector_flops: 0.0, bytes: times * moved }
 }
@@ -248,7 +249,16 @@ fn shape(gemm: &Gemm) -> String {
         times => format!("{times} times "),
     };
     let added = if gemm.c.is_some() { ", added" } else { "" };
-    format!("{times}{m}x{k}{} by {k}x{n}{}{added}", turned(gemm.a.transposed), turned(gemm.b.transposed))
+    let gelu = match gemm.epilogue {
+        Epilogue::None => "",
+        Epilogue::Gelu(_) => ", gelu",
+        Epilogue::GeluSlope(_) => ", gelu's slope",
+    };
+    format!(
+        "{times}{m}x{k}{} by {k}x{n}{}{added}{gelu}",
+        turned(gemm.a.transposed),
+        turned(gemm.b.transposed)
+    )
 }
 
 #[cfg(test)]

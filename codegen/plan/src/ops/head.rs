@@ -8,7 +8,7 @@ use super::softcap::softcap;
 use crate::arch::Arch;
 use crate::cost::Cost;
 use crate::float::Float;
-use crate::launch::{Gemm, Launch, Lowered, Operand};
+use crate::launch::{Epilogue, Gemm, Launch, Lowered, Operand};
 use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 
@@ -97,6 +97,7 @@ impl Operation for Head {
             c: None,
             bias: io.id("bias"),
             d: logits,
+            epilogue: Epilogue::None,
             row: 0,
             batches: Vec::new(),
             m: io.rows("logits"),

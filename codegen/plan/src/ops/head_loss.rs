@@ -17,7 +17,7 @@ use super::rowwise::{
 };
 use crate::arch::Arch;
 use crate::cost::Cost;
-use crate::launch::{Argument, Gemm, Launch, Lowered, Operand};
+use crate::launch::{Argument, Epilogue, Gemm, Launch, Lowered, Operand};
 use crate::plan::{Io, Mode, Step, Write};
 use crate::spec::{KernelSpec, SpecValue, field};
 use crate::tape::Tape;
@@ -184,7 +184,19 @@ impl Operation for HeadLoss {
         let (rows, d, columns) = (io.rows("x"), io.columns("x"), io.columns("logits"));
         let plain = |buffer, row| Operand { row, ..Operand::plain(buffer) };
         let product = |a, b, c, (d, row), (m, n, k)| {
-            Some(Launch::Gemm(Gemm { a, b, c, bias: None, d, row, batches: Vec::new(), m, n, k }))
+            Some(Launch::Gemm(Gemm {
+                a,
+                b,
+                c,
+                bias: None,
+                d,
+                epilogue: Epilogue::None,
+                row,
+                batches: Vec::new(),
+                m,
+                n,
+                k,
+            }))
         };
         let chunk = io.rows("logits").max(1);
         if rows.div_ceil(chunk) > CHUNKS {
@@ -201,6 +213,7 @@ impl Operation for HeadLoss {
                 c: None,
                 bias: io.id("bias"),
                 d: logits,
+                epilogue: Epilogue::None,
                 row: 0,
                 batches: Vec::new(),
                 m: n,

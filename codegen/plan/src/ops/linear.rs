@@ -1,31 +1,54 @@
-//! A matrix product with a weight: `y = x weight^T (+ bias) (+ residual)`, weight [outputs, inputs].
+//! A matrix product with a weight: `y = x weight^T (+ bias) (+ residual)`, weight [outputs, inputs]; or the gelu of that, in
+//! its tanh form, which a matrix library computes before it writes a sum.
+
+mod backward;
+
+pub use backward::LinearBackward;
 
 use super::Operation;
-use super::rowwise::{
-    MISSING, UNEVEN, accumulate, aligned, column_sums, column_totals, launches, partials_shape,
-};
+use super::activation::{ActivationBackward, ActivationKind};
+use super::rowwise::{UNEVEN, aligned, partials_shape};
 use crate::arch::Arch;
 use crate::cost::Cost;
-use crate::launch::{Gemm, Launch, Lowered, Operand};
+use crate::dtype::Dtype;
+use crate::launch::{Epilogue, Gemm, Launch, Lowered, Operand};
 use crate::plan::{Io, Mode, Step, Write};
 use crate::tape::{Tape, read, write};
 
 #[cfg(feature = "reference")]
 use crate::{
-    case::{Case, Fill, case},
+    buffer::Role,
+    case::{Case, Fill, case, finish, input},
     float::Float,
+    ops::activation::Activation,
+    passes::{gelu, memory},
+    plan::{Phase, Plan},
     reference::{Inputs, Outputs},
 };
 
-/// Reads x [rows, inputs], weight [outputs, inputs], and where present bias [outputs] and residual [rows, outputs].
-/// Writes y [rows, outputs].
-#[derive(Clone, Debug, PartialEq)]
-pub struct Linear;
+/// The gelu that a product takes in.
+pub const GELU: ActivationKind = ActivationKind::GeluTanh;
 
-/// Reads d_y, x, weight. Writes d_x, d_weight and, where the linear has a bias, d_bias and partials, the sums of d_bias
-/// over fixed sets of rows.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LinearBackward;
+/// Reads x [rows, inputs], weight [outputs, inputs], and where present bias [outputs] and residual [rows, outputs].
+/// Writes y [rows, outputs] and, where y is a gelu that has a gradient, gelu_input [rows, outputs], what it is the gelu of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Linear {
+    /// Is y the gelu of the sum? Then there is no residual, and y is replaced.
+    pub gelu: bool,
+}
+
+/// What `lower` says of a gelu in a product that a matrix library does not do.
+const NO_GELU: Lowered = Lowered::NoKernel(
+    "a product takes in a gelu where operands, result and the gelu's input are of one narrow type and nothing but a \
+     bias is added",
+);
+
+/// May a product do something with each sum before it is written, where it has operands and results in these slots?
+fn takes_in(io: &Io, slots: &[&str]) -> bool {
+    let mut types = slots.iter().filter(|slot| io.has(slot)).map(|slot| io.dtype(slot));
+    let first = types.next();
+    first.is_some_and(|first| first.bytes() < Dtype::Fp32.bytes() && types.all(|other| other == first))
+}
 
 /// Where the gradients of x, weight and bias go, and the scratch of a bias's, summed over `rows` rows at a time.
 pub(super) fn gradient_writes(step: &Step, tape: &mut Tape, rows: usize) -> Vec<Write> {
@@ -50,12 +73,22 @@ impl Operation for Linear {
 
     fn cost(&self, io: &Io) -> Cost {
         let (y, inputs) = (io.buffer("y").len() as f64, io.columns("x") as f64);
-        Cost { tensor_flops: 2.0 * y * inputs, bytes: io.bytes(), ..Cost::default() }
+        let gelu = if self.gelu { 6.0 * y } else { 0.0 };
+        Cost { tensor_flops: 2.0 * y * inputs, vector_flops: gelu, bytes: io.bytes() }
     }
 
+    /// A gelu whose input is not written has no gradient.
     fn backward(&self, step: &Step, index: usize, tape: &mut Tape) {
-        let Some(d_y) = tape.gradient(step, "y", "d_y") else { return };
+        let Some(mut d_y) = tape.gradient(step, "y", "d_y") else { return };
         let id = |slot| Tape::id(step, slot).map(|buffer| read(slot, buffer));
+        if self.gelu {
+            let (Some(input), Some(to)) = (id("gelu_input"), tape.into(step, "gelu_input", "d_x")) else {
+                return;
+            };
+            let reads = vec![d_y, read("x", input.buffer)];
+            tape.emit(ActivationBackward { kind: GELU }, reads, vec![to]);
+            d_y = read("d_y", to.buffer);
+        }
         let reads = [Some(d_y), id("x"), id("weight")].into_iter().flatten().collect();
         let rows = tape.plan().buffer(d_y.buffer).rows();
         let writes = gradient_writes(step, tape, rows);
@@ -69,15 +102,26 @@ impl Operation for Linear {
         let (Some(a), Some(b), Some(d)) = (operand("x", false), operand("weight", true), io.id("y")) else {
             return Lowered::NoKernel("the step lacks a slot");
         };
-        if io.mode("y") != Some(Mode::Overwrite) && io.has("residual") {
+        let replaces = io.mode("y") == Some(Mode::Overwrite);
+        if !replaces && io.has("residual") {
             return Lowered::NoKernel("a product adds to what is there or to a residual, not to both");
+        }
+        if self.gelu {
+            let slots = ["x", "weight", "bias", "y", "gelu_input"];
+            if !replaces || io.has("residual") || !takes_in(io, &slots) {
+                return NO_GELU;
+            }
+            if !aligned(io, &["y", "gelu_input"]) {
+                return UNEVEN;
+            }
         }
         Lowered::Launches(vec![Launch::Gemm(Gemm {
             a,
             b,
-            c: if io.mode("y") == Some(Mode::Overwrite) { io.id("residual") } else { Some(d) },
+            c: if replaces { io.id("residual") } else { Some(d) },
             bias: io.id("bias"),
             d,
+            epilogue: if self.gelu { Epilogue::Gelu(io.id("gelu_input")) } else { Epilogue::None },
             row: 0,
             batches: Vec::new(),
             m: io.rows("y"),
@@ -107,7 +151,11 @@ impl Operation for Linear {
                 y[row * n + column] = sum;
             }
         }
-        Ok(vec![("y", y)])
+        if !self.gelu {
+            return Ok(vec![("y", y)]);
+        }
+        let activated = y.iter().map(|sum| GELU.value_and_slope(*sum).0).collect();
+        Ok(vec![("y", activated), ("gelu_input", y)])
     }
 
     #[cfg(feature = "reference")]
@@ -115,81 +163,56 @@ impl Operation for Linear {
         let one = |rows: usize, k: usize, n: usize, extras: &[&'static str]| {
             let mut reads =
                 vec![("x", vec![rows, k], Fill::Normal(1.0)), ("weight", vec![n, k], Fill::Normal(0.5))];
-            for extra in extras {
+            for extra in extras.iter().filter(|extra| !extra.starts_with("gelu")) {
                 let shape = if *extra == "bias" { vec![n] } else { vec![rows, n] };
                 reads.push((extra, shape, Fill::Normal(0.7)));
             }
+            let mut writes = vec![("y", vec![rows, n])];
+            writes.extend(extras.contains(&"gelu_input").then(|| ("gelu_input", vec![rows, n])));
             let label = format!("{rows}x{k} -> {n} {}", extras.join("+"));
-            case(&label, Linear, &reads, &[("y", vec![rows, n])])
+            let gelu = extras.iter().any(|extra| extra.starts_with("gelu"));
+            case(&label, Linear { gelu }, &reads, &writes)
         };
         vec![
             one(5, 24, 16, &[]),
             one(1, 8, 40, &["bias"]),
             one(67, 40, 24, &["bias", "residual"]),
             one(3, 16, 8, &["residual"]),
+            one(67, 24, 40, &["bias", "gelu"]),
+            one(9, 40, 56, &["bias", "gelu_input"]),
+            one(1, 16, 24, &["gelu_input"]),
+            feed_forward(13, [24, 56, 16], true),
+            feed_forward(5, [8, 40, 24], false),
         ]
     }
 }
 
-impl Operation for LinearBackward {
-    const NAME: &'static str = "linear_backward";
-    const NARROW: &'static [&'static str] = &["d_y", "x", "weight"];
-
-    fn cost(&self, io: &Io) -> Cost {
-        let products = f64::from(u8::from(io.has("d_x")) + u8::from(io.has("d_weight")));
-        let work = io.buffer("d_y").len() as f64 * io.columns("x") as f64;
-        let bias = if io.has("d_bias") { io.buffer("d_y").len() as f64 } else { 0.0 };
-        Cost { tensor_flops: products * 2.0 * work, vector_flops: bias, bytes: io.bytes() }
-    }
-
-    fn lower(&self, io: &Io, _arch: &Arch) -> Lowered {
-        let operand =
-            |slot, transposed| io.id(slot).map(|buffer| Operand { transposed, ..Operand::plain(buffer) });
-        let (rows, n, k) = (io.rows("d_y"), io.columns("d_y"), io.columns("x"));
-        let product = |a, b, slot, (m, n, k)| {
-            let d = io.id(slot)?;
-            let c = (io.mode(slot) != Some(Mode::Overwrite)).then_some(d);
-            Some(Launch::Gemm(Gemm { a: a?, b: b?, c, bias: None, d, row: 0, batches: Vec::new(), m, n, k }))
-        };
-        let d_x = product(operand("d_y", false), operand("weight", false), "d_x", (rows, k, n));
-        let d_weight = product(operand("d_y", true), operand("x", false), "d_weight", (n, k, rows));
-        let mut all: Vec<_> = [d_x, d_weight].into_iter().flatten().map(Some).collect();
-        if io.has("d_bias") {
-            if !io.has("partials") {
-                return MISSING;
-            }
-            if !aligned(io, &["d_y"]) {
-                return UNEVEN;
-            }
-            all.push(column_sums(io, "partials", "d_y", rows));
-            all.push(column_totals(io, [Some("d_bias"), None], "partials", n, accumulate(io, "d_bias")));
+/// Two products with a gelu between, both of whose directions are taken into them.
+#[cfg(feature = "reference")]
+fn feed_forward(rows: usize, [inputs, hidden, outputs]: [usize; 3], biases: bool) -> Case {
+    let (mut plan, mut fills) = (Plan::default(), Vec::new());
+    let mut x = input(&mut plan, &mut fills, "x", &[rows, inputs], &Fill::Normal(1.0));
+    for (name, columns, k) in [("up", hidden, inputs), ("down", outputs, hidden)] {
+        let mut add =
+            |name: String, shape: &[usize]| input(&mut plan, &mut fills, &name, shape, &Fill::Normal(0.5));
+        let mut reads = vec![read("x", x), read("weight", add(format!("{name}.weight"), &[columns, k]))];
+        reads.extend(biases.then(|| read("bias", add(format!("{name}.bias"), &[columns]))));
+        let mut write_to = |name: &str, role| plan.add(name, vec![rows, columns], Dtype::Fp32, role);
+        let y = write_to(name, if name == "down" { Role::Output } else { Role::Activation });
+        let step = |op, reads, y| Step { op, reads, writes: vec![write("y", y)], phase: Phase::Forward };
+        let mut steps = vec![step(Linear::default().into(), reads, y)];
+        x = y;
+        if name == "up" {
+            x = write_to("hidden", Role::Activation);
+            steps.push(step(Activation { kind: GELU }.into(), vec![read("x", y)], x));
         }
-        launches(all)
+        plan.steps.extend(steps);
     }
-
-    #[cfg(feature = "reference")]
-    fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
-        let (d_y, x, weight) = (inputs.get("d_y"), inputs.get("x"), inputs.get("weight"));
-        let (rows, n) = inputs.dims("d_y");
-        let (_, k) = inputs.dims("x");
-        let mut d_x = vec![F::default(); rows * k];
-        let mut d_weight = vec![F::default(); n * k];
-        let mut d_bias = vec![F::default(); n];
-        for row in 0..rows {
-            for column in 0..n {
-                let g = inputs.operand(d_y[row * n + column]);
-                for i in 0..k {
-                    d_x[row * k + i] += g * inputs.operand(weight[column * k + i]);
-                    d_weight[column * k + i] += g * inputs.operand(x[row * k + i]);
-                }
-                d_bias[column] += d_y[row * n + column];
-            }
-        }
-        Ok(vec![("d_x", d_x), ("d_weight", d_weight), ("d_bias", d_bias)])
-    }
-
-    #[cfg(feature = "reference")]
-    fn cases() -> Vec<Case> {
-        Vec::new()
-    }
+    let label = format!(
+        "{rows}x{inputs} -> {hidden} -> {outputs}, gelu in both{}",
+        if biases { ", bias" } else { "" }
+    );
+    let mut case = finish(&label, plan, fills, x);
+    case.plan = memory::place(gelu::backward(gelu::forward(case.plan)));
+    case
 }

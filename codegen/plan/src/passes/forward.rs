@@ -135,7 +135,7 @@ impl Forward<'_> {
         let mut reads = vec![read("x", x)];
         reads.extend(self.parameter(&format!("{name}.weight"), "weight"));
         reads.extend(self.parameter(&format!("{name}.bias"), "bias"));
-        self.emit(Linear, reads, vec![write("y", y)]);
+        self.emit(Linear::default(), reads, vec![write("y", y)]);
         y
     }
 

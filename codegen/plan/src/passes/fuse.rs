@@ -1,6 +1,7 @@
 //! Passes that replace neighbouring steps by one op that does both.
 
 use crate::ops::Op;
+use crate::ops::linear::Linear;
 use crate::options::Options;
 use crate::plan::{Mode, Plan, Read, Step};
 use crate::tape::write;
@@ -15,7 +16,8 @@ pub fn residual_in_linear(mut plan: Plan, options: &Options) -> Plan {
     let mut index = 0;
     while index + 1 < plan.steps.len() {
         let (linear, add) = (&plan.steps[index], &plan.steps[index + 1]);
-        let plain = matches!(linear.op, Op::Linear(_)) && linear.reads.iter().all(|r| r.slot != "residual");
+        let plain = matches!(linear.op, Op::Linear(Linear { gelu: false }))
+            && linear.reads.iter().all(|r| r.slot != "residual");
         if plain && matches!(add.op, Op::Add(_)) {
             let made = linear.writes[0].buffer;
             let n_readers = plan.steps.iter().flat_map(|s| &s.reads).filter(|r| r.buffer == made).count();

@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod forward;
 pub mod fuse;
+pub mod gelu;
 pub mod gradient;
 pub mod memory;
 pub mod narrow;
@@ -14,6 +15,15 @@ use crate::options::Options;
 use crate::plan::Plan;
 use crate::shape::Shape;
 use forward::Head;
+
+/// See [`SWITCHES`].
+pub(crate) const GELU_IN_LINEAR: &str = "gelu_in_linear";
+
+/// See [`SWITCHES`].
+pub(crate) const GELU_GRADIENT_IN_LINEAR: &str = "gelu_gradient_in_linear";
+
+/// See [`SWITCHES`].
+pub(crate) const NARROW_PRODUCERS: &str = "narrow_producers";
 
 /// See [`SWITCHES`].
 pub(crate) const MULTI_TENSOR_UPDATE: &str = "multi_tensor_update";
@@ -28,6 +38,16 @@ pub(crate) const ALWAYS_SPLIT_HEADS: &str = "always_split_heads";
 pub const SWITCHES: &[(&str, &str)] = &[
     ("residual_in_linear", "a residual addition becomes an input of the linear before it"),
     (
+        GELU_IN_LINEAR,
+        "the product before a gelu_tanh computes it before it writes a sum, where its result is narrow (not without \
+         `narrow_producers`)",
+    ),
+    (
+        GELU_GRADIENT_IN_LINEAR,
+        "the gradient of the product behind a gelu_tanh multiplies by its slope before it writes a sum, under the same \
+         condition",
+    ),
+    (
         "narrow_gradient",
         "a norm's gradient writes the narrow copy of the residual gradient itself, without a cast",
     ),
@@ -36,7 +56,7 @@ pub const SWITCHES: &[(&str, &str)] = &[
         "the first write of a step to a gradient replaces it, so that none is set to zero before",
     ),
     (
-        "narrow_producers",
+        NARROW_PRODUCERS,
         "what products read is written in its narrow type by the step that makes it, without a cast (attention always \
          does: its kernels have one type)",
     ),
@@ -74,6 +94,8 @@ pub fn train_step(shape: &Shape, options: &Options, batch: usize, length: usize)
     let plan = update::add(plan, shape, options);
     let plan = fuse::residual_in_linear(plan, options);
     let plan = fuse::residual_copy(plan, options);
+    let plan = gelu::in_linear(plan, shape, options);
+    let plan = gelu::gradient_in_linear(plan, shape, options);
     let plan = narrow::apply(plan, shape, options);
     let plan = fuse::narrow_gradient(plan, options);
     let plan = attention::choose(plan, options);
@@ -89,6 +111,7 @@ pub fn forward_step(shape: &Shape, options: &Options, batch: usize, length: usiz
     let plan = forward::build(shape, options, batch, length, head);
     let plan = fuse::residual_in_linear(plan, options);
     let plan = fuse::residual_copy(plan, options);
+    let plan = gelu::in_linear(plan, shape, options);
     let plan = narrow::apply(plan, shape, options);
     let plan = attention::choose(plan, options);
     memory::place(plan)

@@ -6,6 +6,7 @@
 //! since libraries add only one of the result's type. Where the Shape asks for a narrow residual stream, the stream and
 //! its gradient are narrow first, and need no copies. Gradients of weights are narrow where the options say so.
 
+use super::NARROW_PRODUCERS;
 use crate::buffer::{BufferId, Role};
 use crate::dtype::Dtype;
 use crate::ops::Op;
@@ -24,7 +25,7 @@ pub fn apply(plan: Plan, shape: &Shape, options: &Options) -> Plan {
         return plan;
     }
     let plan = if shape.residual == Dtype::Fp32 { plan } else { narrow_stream(plan, precision) };
-    let wide = if options.runs("narrow_producers") { HashSet::new() } else { written_wide(&plan) };
+    let wide = if options.runs(NARROW_PRODUCERS) { HashSet::new() } else { written_wide(&plan) };
     let plan = copies(plan, precision, &wide);
     let plan = working_copies(plan, precision, |step, _, slot| step.op.narrow_slots().contains(&slot));
     let narrow: Vec<BufferId> = operands(&plan)

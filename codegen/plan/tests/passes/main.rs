@@ -10,6 +10,7 @@ use kernwright_plan::{Options, train_step};
 use small::{Batch, Loaded};
 
 mod attention;
+mod gelu;
 mod gradient_type;
 mod meaning;
 mod precision;

@@ -11,13 +11,14 @@ use super::layout::{Added, Key, Layout, Matrix};
 use crate::driver::DriverError;
 use crate::gpu::calls::between_captures;
 use cudarc::cublaslt::sys::{
-    cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue,
+    cublasComputeType_t as Compute, cublasLtEpilogue_t as Postprocessing,
     cublasLtMatmulAlgoConfigAttributes_t as Trait, cublasLtMatmulDescAttributes_t as Setting,
     cublasLtMatmulPreferenceAttributes_t as Wish, cublasLtMatrixLayoutAttribute_t as Property,
     cublasLtReductionScheme_t as Reduction, cudaDataType_t as Kind,
 };
 use cudarc::driver::sys::CUstream;
 use kernwright_plan::dtype::Dtype;
+use kernwright_plan::launch::Epilogue;
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
@@ -49,6 +50,15 @@ pub(super) struct Wishes {
     pub(super) count: usize,
 }
 
+/// Addresses of what a description itself names, 0 where there is no such thing. The algorithms that are offered depend on
+/// how they are aligned.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beside {
+    pub(super) bias: u64,
+    /// What the epilogue reads or writes.
+    pub(super) epilogue: u64,
+}
+
 /// Addresses of one call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
@@ -56,8 +66,7 @@ pub(super) struct Call {
     pub(super) right: u64,
     pub(super) c: u64,
     pub(super) d: u64,
-    /// 0 where there is none.
-    pub(super) bias: u64,
+    pub(super) beside: Beside,
     pub(super) workspace: (u64, usize),
     pub(super) stream: CUstream,
 }
@@ -155,9 +164,14 @@ impl Operation {
         let put = |which: Setting, value: i32| set(&operation, functions.operation_set, which as u32, value);
         put(Setting::CUBLASLT_MATMUL_DESC_TRANSA, layout.left.transposed.into())?;
         put(Setting::CUBLASLT_MATMUL_DESC_TRANSB, layout.right.transposed.into())?;
+        put(Setting::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(layout) as i32)?;
         if let Some(bias) = layout.bias {
-            put(Setting::CUBLASLT_MATMUL_DESC_EPILOGUE, Epilogue::CUBLASLT_EPILOGUE_BIAS as i32)?;
             put(Setting::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, kind(bias.dtype)? as i32)?;
+        }
+        // Its type is by default that of the result, which it must have.
+        if let Some(matrix) = layout.epilogue.matrix() {
+            let which = Setting::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD as u32;
+            set(&operation, functions.operation_set, which, leading(matrix))?;
         }
         let matrix = |of: &Matrix| described(functions, of, layout.batches);
         Ok(Self {
@@ -171,18 +185,29 @@ impl Operation {
         })
     }
 
-    /// Says where the bias lies; the algorithms that are offered depend on its alignment.
-    fn put_bias(&self, bias: u64) -> Result<(), DriverError> {
-        let which = Setting::CUBLASLT_MATMUL_DESC_BIAS_POINTER as u32;
-        set(&self.operation, self.handle.functions.operation_set, which, bias)
+    /// Says where the bias lies, and what the epilogue reads or writes.
+    fn put(&self, beside: Beside) -> Result<(), DriverError> {
+        let Beside { bias, epilogue } = beside;
+        for (which, address) in [
+            (Setting::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias),
+            (Setting::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, epilogue),
+        ] {
+            if address != 0 {
+                set(&self.operation, self.handle.functions.operation_set, which as u32, address)?;
+            }
+        }
+        Ok(())
     }
 
-    /// The algorithms that the library offers, best first by its own estimate. `bias` is where one lies, or may lie.
-    pub(super) fn offers(&self, key: &Key, wishes: Wishes, bias: u64) -> Result<Vec<Offer>, DriverError> {
+    /// The algorithms that the library offers, best first by its own estimate. `beside` is where things lie, or may lie.
+    pub(super) fn offers(
+        &self,
+        key: &Key,
+        wishes: Wishes,
+        beside: Beside,
+    ) -> Result<Vec<Offer>, DriverError> {
         let functions = &self.handle.functions;
-        if bias != 0 {
-            self.put_bias(bias)?;
-        }
+        self.put(beside)?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is written.
         checked("make a preference", unsafe { (functions.preference_create)(&raw mut raw) })?;
@@ -221,10 +246,8 @@ impl Operation {
     }
 
     /// Does this library take this algorithm for the product? If so, the workspace that it needs.
-    pub(super) fn accepts(&self, algorithm: &Words, bias: u64) -> Result<usize, DriverError> {
-        if bias != 0 {
-            self.put_bias(bias)?;
-        }
+    pub(super) fn accepts(&self, algorithm: &Words, beside: Beside) -> Result<usize, DriverError> {
+        self.put(beside)?;
         let mut offer = Offer::default();
         // SAFETY: everything described lives; the algorithm is as many words as the library reads; the offer is written.
         let status = unsafe {
@@ -269,9 +292,7 @@ impl Operation {
 
     /// Asks the stream for one call. It may be capturing.
     pub(super) fn launch(&self, algorithm: &Words, call: Call) -> Result<(), DriverError> {
-        if call.bias != 0 {
-            self.put_bias(call.bias)?;
-        }
+        self.put(call.beside)?;
         let alpha = 1.0_f32;
         let place = |address: u64| address as *const c_void;
         // SAFETY: everything described lives; alpha and beta are read before the call returns; places are the GPU's, which
@@ -303,10 +324,9 @@ impl Operation {
 fn described(functions: &CublasLt, of: &Matrix, batches: usize) -> Result<Made, DriverError> {
     let mut raw = std::ptr::null_mut();
     let dtype = kind(of.dtype)? as u32;
-    let leading = i64::try_from(of.leading.max(of.rows)).unwrap_or(i64::MAX);
+    let (rows, columns) = (of.rows as u64, of.columns as u64);
     // SAFETY: the pointer is written.
-    let status =
-        unsafe { (functions.layout_create)(&raw mut raw, dtype, of.rows as u64, of.columns as u64, leading) };
+    let status = unsafe { (functions.layout_create)(&raw mut raw, dtype, rows, columns, leading(of)) };
     checked("describe a matrix", status)?;
     let made = Made { raw, destroy: functions.layout_destroy };
     if batches > 1 {
@@ -317,6 +337,24 @@ fn described(functions: &CublasLt, of: &Matrix, batches: usize) -> Result<Made, 
         set(&made, put, Property::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET as u32, stride)?;
     }
     Ok(made)
+}
+
+/// From one column to the next. A single one may say less than it has rows.
+fn leading(of: &Matrix) -> i64 {
+    i64::try_from(of.leading.max(of.rows)).unwrap_or(i64::MAX)
+}
+
+/// What the library calls what becomes of a sum; its gelu is that of the tanh form.
+fn epilogue(layout: &Layout) -> Postprocessing {
+    match (layout.epilogue, layout.bias) {
+        (Epilogue::None, None) => Postprocessing::CUBLASLT_EPILOGUE_DEFAULT,
+        (Epilogue::None, Some(_)) => Postprocessing::CUBLASLT_EPILOGUE_BIAS,
+        (Epilogue::Gelu(None), None) => Postprocessing::CUBLASLT_EPILOGUE_GELU,
+        (Epilogue::Gelu(None), Some(_)) => Postprocessing::CUBLASLT_EPILOGUE_GELU_BIAS,
+        (Epilogue::Gelu(Some(_)), None) => Postprocessing::CUBLASLT_EPILOGUE_GELU_AUX,
+        (Epilogue::Gelu(Some(_)), Some(_)) => Postprocessing::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+        (Epilogue::GeluSlope(_), _) => Postprocessing::CUBLASLT_EPILOGUE_DGELU,
+    }
 }
 
 /// How the parts of a split sum may be added. Partial sums are never rounded to less than fp32, and in place, where the

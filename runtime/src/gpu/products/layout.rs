@@ -2,11 +2,12 @@
 //!
 //! In: a [`Product`]. Out: a [`Layout`], which names no memory but through [`Address`]. Read as column-major, a row-major
 //! matrix is its transpose, so that `d = a' b'` becomes `d^T = b'^T a'^T`: operands change places, rows become columns,
-//! and a bias, one number per column of d, runs along the rows of d^T, as cuBLASLt wants it.
+//! and a bias, one number per column of d, runs along the rows of d^T, as cuBLASLt wants it. What an epilogue reads or writes
+//! lies as d does.
 
 use crate::driver::{Address, DriverError, Product, Rows};
 use kernwright_plan::dtype::Dtype;
-use kernwright_plan::launch::Batch;
+use kernwright_plan::launch::{Batch, Epilogue};
 use std::fmt;
 
 /// A column-major matrix.
@@ -41,7 +42,7 @@ pub(super) struct Start {
     pub(super) d: usize,
 }
 
-/// `d = left' right' + c + bias`, column-major, `batches` times in a call.
+/// `d = epilogue(left' right' + c + bias)`, column-major, `batches` times in a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     /// What the row-major product calls b.
@@ -51,6 +52,7 @@ pub(super) struct Layout {
     pub(super) c: Option<Matrix>,
     pub(super) d: Matrix,
     pub(super) bias: Option<Rows>,
+    pub(super) epilogue: Epilogue<Matrix>,
     /// Summed dimension.
     pub(super) depth: usize,
     /// Products per call.
@@ -65,7 +67,7 @@ impl Layout {
     /// # Errors
     /// When it cannot.
     pub(super) fn of(product: &Product) -> Result<Self, DriverError> {
-        let &Product { a, a_transposed, b, b_transposed, c, bias, d, m, n, k, .. } = product;
+        let &Product { a, a_transposed, b, b_transposed, c, bias, d, epilogue, m, n, k, .. } = product;
         let (inner, outer) = split(&product.batches);
         // Row-major `rows` x `columns` is column-major `columns` x `rows`.
         let turned = |of: Rows, rows: usize, columns: usize, transposed: bool, batch_stride: usize| {
@@ -79,6 +81,7 @@ impl Layout {
             c: c.map(|c| turned(c, m, n, false, inner.d)),
             d: turned(d, m, n, false, inner.d),
             bias,
+            epilogue: epilogue.map(|matrix| turned(matrix, m, n, false, inner.d)),
             depth: k,
             batches: inner.count,
             starts: starts(&outer),
@@ -104,12 +107,45 @@ impl Layout {
             let bias = bias.dtype.name();
             return fault(format!("a bias must be of the type of the result, `{d}`, found `{bias}`"));
         }
-        let all = [Some(self.left), Some(self.right), self.c, Some(self.d)];
+        if self.epilogue != Epilogue::None {
+            self.check_epilogue().or_else(fault)?;
+        }
+        let all = [Some(self.left), Some(self.right), self.c, Some(self.d), self.epilogue.matrix().copied()];
         if let Some(bad) = all.into_iter().flatten().find(|one| one.leading < one.rows && one.columns > 1) {
             return fault(format!("rows of {} elements are {} apart", bad.rows, bad.leading));
         }
         if self.depth == 0 {
             return fault("nothing is summed".to_owned());
+        }
+        Ok(())
+    }
+
+    /// What cuBLASLt's documentation says of a gelu, and what no plan asks for.
+    fn check_epilogue(&self) -> Result<(), String> {
+        let (operand, d) = (self.left.dtype.name(), self.d.dtype.name());
+        if self.d.dtype == Dtype::Fp32 {
+            return Err(format!(
+                "a gelu wants operands and a result of one narrow type, found `{operand}` and `{d}`"
+            ));
+        }
+        if self.c.is_some() || self.batches != 1 || self.starts.len() != 1 {
+            return Err("a product with a gelu has no batches, and nothing but a bias is added".to_owned());
+        }
+        if self.bias.is_some() && matches!(self.epilogue, Epilogue::GeluSlope(_)) {
+            return Err("a product that is multiplied by the slope of a gelu has no bias".to_owned());
+        }
+        let Some(matrix) = self.epilogue.matrix() else { return Ok(()) };
+        if matrix.dtype != self.d.dtype {
+            let found = matrix.dtype.name();
+            return Err(format!(
+                "the input of a gelu must be of the type of the result, `{d}`, found `{found}`"
+            ));
+        }
+        if !matrix.leading.is_multiple_of(EPILOGUE_LEADING) {
+            let found = matrix.leading;
+            return Err(format!(
+                "rows of the input of a gelu must be a multiple of {EPILOGUE_LEADING} elements apart, found {found}"
+            ));
         }
         Ok(())
     }
@@ -130,7 +166,12 @@ impl Layout {
         let times = if times == 1 { String::new() } else { format!("{times} times ") };
         let (m, n, k) = (self.d.columns, self.d.rows, self.depth);
         let (operand, result) = (self.right.dtype.name(), self.d.dtype.name());
-        format!("the product {times}{m}x{k} by {k}x{n} of {operand} into {result}")
+        let gelu = match self.epilogue {
+            Epilogue::None => "",
+            Epilogue::Gelu(_) => ", with gelu",
+            Epilogue::GeluSlope(_) => ", with gelu's slope",
+        };
+        format!("the product {times}{m}x{k} by {k}x{n} of {operand} into {result}{gelu}")
     }
 
     /// What choosing an algorithm depends on.
@@ -158,6 +199,7 @@ impl Layout {
             (Some(_), Some(c)) => Added::Apart(matrix(c, |start| start.d)?),
         };
         let bias = self.bias.map(|bias| pointers(bias.at).map(alignment)).transpose()?;
+        let epilogue = self.epilogue.try_map(|of| matrix(&of, |start| start.d))?;
         Ok(Key {
             m: self.d.columns,
             n: self.d.rows,
@@ -168,6 +210,7 @@ impl Layout {
             added,
             d: matrix(&self.d, |start| start.d)?,
             bias,
+            epilogue,
         })
     }
 }
@@ -207,6 +250,7 @@ pub(super) struct Key {
     pub(super) d: Side,
     /// Its alignment.
     pub(super) bias: Option<u32>,
+    pub(super) epilogue: Epilogue<Side>,
 }
 
 /// In the row-major order of the product: `a` and `b` with `t` where transposed, type, distance of rows, distance of
@@ -228,9 +272,20 @@ impl fmt::Display for Key {
             Added::InPlace => f.write_str(" c=d")?,
             Added::Apart(c) => write!(f, " c={}", side(c))?,
         }
-        self.bias.map_or(Ok(()), |alignment| write!(f, " bias/{alignment}"))
+        if let Some(alignment) = self.bias {
+            write!(f, " bias/{alignment}")?;
+        }
+        match &self.epilogue {
+            Epilogue::None => Ok(()),
+            Epilogue::Gelu(None) => f.write_str(" gelu"),
+            Epilogue::Gelu(Some(input)) => write!(f, " gelu={}", side(input)),
+            Epilogue::GeluSlope(input) => write!(f, " slope={}", side(input)),
+        }
     }
 }
+
+/// What the distance of rows of a gelu's input is a multiple of, elements: the library's word.
+const EPILOGUE_LEADING: usize = 8;
 
 /// No algorithm asks for a coarser alignment than this, bytes.
 pub(super) const ALIGNED: u32 = 16;

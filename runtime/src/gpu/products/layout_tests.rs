@@ -3,6 +3,7 @@
 use super::*;
 use crate::driver::Allocation;
 use crate::product::{HostMemory, multiply};
+use kernwright_plan::ops::linear::GELU;
 
 /// Memory of one allocation per matrix.
 #[derive(Clone)]
@@ -56,9 +57,23 @@ fn evaluate(layout: &Layout, memory: &mut Memory) {
                     if let Some(bias) = layout.bias {
                         sum += memory.read(bias, row);
                     }
-                    let to =
-                        rows_of(&layout.d).after(at(&layout.d, start.d) + row + column * layout.d.leading);
-                    memory.store(to.at, &to.dtype.encode_all([sum])).unwrap();
+                    let place = |of: &Matrix| rows_of(of).after(at(of, start.d) + row + column * of.leading);
+                    let write = |memory: &mut Memory, to: Rows, value: f64| {
+                        memory.store(to.at, &to.dtype.encode_all([value])).unwrap();
+                    };
+                    let result = match &layout.epilogue {
+                        Epilogue::None => sum,
+                        Epilogue::Gelu(input) => {
+                            if let Some(input) = input {
+                                write(memory, place(input), sum);
+                            }
+                            GELU.value_and_slope(sum).0
+                        }
+                        Epilogue::GeluSlope(input) => {
+                            sum * GELU.value_and_slope(memory.read(place(input), 0)).1
+                        }
+                    };
+                    write(memory, place(&layout.d), result);
                 }
             }
         }
@@ -98,6 +113,7 @@ fn product(
         },
         bias: bias.then(|| rows(4, result, 0)),
         d: rows(2, result, 13),
+        epilogue: Epilogue::None,
         m,
         n,
         k,
@@ -143,6 +159,50 @@ fn the_column_major_product_is_the_hosts_for_every_transposition_type_sum_and_lo
         }
     }
     assert_eq!(n, 4 * 3 * 6 * loops.len());
+}
+
+/// A product with an epilogue whose matrix lies apart, in longer rows.
+fn with(epilogue: Epilogue<()>, dtype: Dtype, bias: bool) -> Product {
+    let plain = product((false, true), (dtype, dtype), 0, bias, &[]);
+    Product { epilogue: epilogue.map(|()| rows(3, dtype, 24)), ..plain }
+}
+
+const EPILOGUES: [Epilogue<()>; 3] =
+    [Epilogue::Gelu(None), Epilogue::Gelu(Some(())), Epilogue::GeluSlope(())];
+
+#[test]
+fn what_an_epilogue_reads_or_writes_lies_as_the_result_does() {
+    for epilogue in EPILOGUES {
+        for dtype in [Dtype::Bf16, Dtype::Fp16] {
+            for bias in [false, true] {
+                if bias && epilogue == Epilogue::GeluSlope(()) {
+                    continue;
+                }
+                let product = with(epilogue, dtype, bias);
+                let contents = (0..5).map(|index| content(ROOM, dtype, index));
+                let memory = Memory(contents.collect());
+                let (mut expected, mut found) = (memory.clone(), memory.clone());
+                multiply(&product, &mut expected).unwrap();
+                evaluate(&Layout::of(&product).unwrap(), &mut found);
+                let [expected, found] = [&expected, &found].map(|memory| {
+                    let all = memory.0.iter().flat_map(|bytes| dtype.decode_all(bytes));
+                    all.collect::<Vec<f64>>()
+                });
+                for (index, (a, b)) in expected.iter().zip(&found).enumerate() {
+                    // A tangent in fp32 and one in double precision may round to neighbours, and cancels where it is near -1.
+                    let is_near = (a - b).abs() <= dtype.epsilon() * a.abs() + 4e-6;
+                    assert!(is_near, "{index}: {a} and {b}, {product:?}");
+                }
+                let is_written = memory.0.iter().map(|bytes| dtype.decode_all(bytes).collect::<Vec<f64>>());
+                let changed: Vec<bool> = is_written
+                    .enumerate()
+                    .map(|(index, before)| before != found[index * ROOM..(index + 1) * ROOM])
+                    .collect();
+                let input = epilogue == Epilogue::Gelu(Some(()));
+                assert_eq!(changed, [false, false, true, input, false], "{product:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -202,6 +262,29 @@ fn what_a_choice_depends_on_makes_another_key_and_what_it_does_not_makes_none() 
 }
 
 #[test]
+fn epilogues_and_how_their_matrices_lie_make_other_keys_and_names() {
+    let mut all: Vec<Product> = EPILOGUES.map(|epilogue| with(epilogue, Dtype::Bf16, false)).into();
+    all.push(with(Epilogue::Gelu(None), Dtype::Bf16, true));
+    all.push(product((false, true), (Dtype::Bf16, Dtype::Bf16), 0, false, &[]));
+    for index in 1..3 {
+        let mut other = all[index].clone();
+        other.epilogue = other.epilogue.map(|rows| Rows { stride: 32, ..rows });
+        all.push(other.clone());
+        other.epilogue = other.epilogue.map(|rows| rows.after(2));
+        all.push(other);
+    }
+    let names: std::collections::HashSet<String> = all.iter().map(|one| key(one).to_string()).collect();
+    let keys: std::collections::HashSet<Key> = all.iter().map(key).collect();
+    assert_eq!((names.len(), keys.len()), (all.len(), all.len()), "{names:?}");
+    let spelled = |index: usize| key(&all[index]).to_string();
+    let plain = "5x7x3 a=bf16/11/4 b=bf16t/9/4 d=bf16/13/4";
+    assert_eq!(spelled(0), format!("{plain} gelu"));
+    assert_eq!(spelled(1), format!("{plain} gelu=bf16/24/4"));
+    assert_eq!(spelled(2), format!("{plain} slope=bf16/24/4"));
+    assert_eq!(spelled(3), format!("{plain} bias/4 gelu"));
+}
+
+#[test]
 fn a_key_is_spelled_as_the_row_major_product() {
     let mut product = product((false, true), (Dtype::Bf16, Dtype::Fp32), 2, true, &[batch(2, 64, 128, 256)]);
     product.m = 100;
@@ -239,5 +322,40 @@ fn what_the_library_cannot_do_is_refused_in_words() {
     for (change, wanted) in cases {
         let refusal = refusal(change);
         assert!(refusal.contains(wanted) && refusal.starts_with("the product 5x"), "{refusal}");
+    }
+}
+
+#[test]
+fn an_epilogue_that_the_library_cannot_do_is_refused_in_words() {
+    let refusal = |change: fn(&mut Product)| {
+        let mut other = with(Epilogue::Gelu(Some(())), Dtype::Bf16, false);
+        change(&mut other);
+        Layout::of(&other).unwrap_err().to_string()
+    };
+    type Case = (fn(&mut Product), &'static str);
+    let cases: [Case; 7] = [
+        (
+            |product| product.d.dtype = Dtype::Fp32,
+            "with gelu: a gelu wants operands and a result of one narrow type, found `bf16` and `fp32`",
+        ),
+        (|product| *product = with(Epilogue::Gelu(None), Dtype::Fp32, true), "found `fp32` and `fp32`"),
+        (|product| product.c = Some(product.d), "nothing but a bias is added"),
+        (|product| product.batches = vec![batch(2, 60, 50, 90)], "has no batches"),
+        (
+            |product| product.epilogue = Epilogue::Gelu(Some(rows(3, Dtype::Fp16, 24))),
+            "the input of a gelu must be of the type of the result, `bf16`, found `fp16`",
+        ),
+        (
+            |product| product.epilogue = Epilogue::Gelu(Some(rows(3, Dtype::Bf16, 25))),
+            "must be a multiple of 8 elements apart, found 25",
+        ),
+        (
+            |product| *product = with(Epilogue::GeluSlope(()), Dtype::Bf16, true),
+            "with gelu's slope: a product that is multiplied by the slope of a gelu has no bias",
+        ),
+    ];
+    for (change, wanted) in cases {
+        let refusal = refusal(change);
+        assert!(refusal.contains(wanted) && refusal.starts_with("the product "), "{refusal}");
     }
 }

@@ -13,10 +13,12 @@ mod memory;
 mod preparation;
 mod scratch;
 mod selection;
+mod sequence;
+mod verdict;
 
 use crate::driver::{DriverError, Product};
 use cudarc::driver::sys::CUstream;
-use descriptors::{Call, Handle};
+use descriptors::{Beside, Call, Handle};
 use device::{Block, Device};
 use functions::{CublasLt, Driver};
 use kernwright_compile::{Libraries, Library};
@@ -287,7 +289,10 @@ impl Products {
         let [left, right, d] = [layout.left.at, layout.right.at, layout.d.at].map(pointers);
         let (left, right, d) = (left?, right?, d?);
         let c = layout.c.map_or(Ok(d), |c| pointers(c.at))?;
-        let bias = layout.bias.map_or(Ok(0), |bias| pointers(bias.at))?;
+        let beside = Beside {
+            bias: layout.bias.map_or(Ok(0), |bias| pointers(bias.at))?,
+            epilogue: layout.epilogue.matrix().map_or(Ok(0), |matrix| pointers(matrix.at))?,
+        };
         let bytes = |elements: usize, size: usize| (elements * size) as u64;
         let (operand, result) = (layout.left.dtype.bytes(), layout.d.dtype.bytes());
         for start in &layout.starts {
@@ -296,7 +301,7 @@ impl Products {
                 right: right + bytes(start.right, operand),
                 c: c + bytes(start.d, result),
                 d: d + bytes(start.d, result),
-                bias,
+                beside,
                 workspace: (self.workspace.at, self.workspace.bytes),
                 stream,
             };

@@ -4,14 +4,16 @@
 //! recorded goes before what the file remembers, and that before a measurement.
 
 use super::choices::{Choice, Choices};
-use super::descriptors::{Fp32, Operation, Wishes};
+use super::descriptors::{Beside, Fp32, Operation, Wishes};
 use super::functions::{Offer, Words};
 use super::layout::{ALIGNED, Key, Layout, Pointers};
-use super::scratch::{Bench, Scratch, Sequence};
+use super::scratch::{Bench, Scratch};
 use super::selection::{Fault, select};
+use super::sequence::Sequence;
 use super::{MOST_CANDIDATES, Message, Order, Pick, Products, in_context};
 use crate::driver::{Command, DriverError};
 use cudarc::driver::sys::CUstream;
+use kernwright_plan::launch::Epilogue;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -109,18 +111,28 @@ impl Products {
         (done, of): (usize, usize),
     ) -> Result<(Prepared, Choice, Origin), DriverError> {
         let operation = Operation::new(&self.handle, task.layout, self.settings.fp32)?;
-        // The library looks at nothing of a bias but its alignment before it multiplies.
-        let bias = task.key.bias.map_or(0, |alignment| 1 << 20 | u64::from(alignment % ALIGNED));
-        if let Some((algorithm, choice, origin)) = self.known(task, &operation, bias) {
+        // The library looks at nothing of these but their alignment before it multiplies.
+        let somewhere = |alignment: u32| 1 << 20 | u64::from(alignment % ALIGNED);
+        let beside = Beside {
+            bias: task.key.bias.map_or(0, somewhere),
+            epilogue: task.key.epilogue.matrix().map_or(0, |side| somewhere(side.alignment)),
+        };
+        if let Some((algorithm, choice, origin)) = self.known(task, &operation, beside) {
             return Ok((Prepared { operation, algorithm }, choice, origin));
         }
         let is_first = self.settings.pick == Pick::First;
         let count = if is_first { 1 } else { self.settings.candidates.clamp(1, MOST_CANDIDATES) };
         let deterministic = self.settings.order == Order::Fixed;
         let wishes = Wishes { workspace: self.workspace.bytes, deterministic, count };
-        let offers = operation.offers(task.key, wishes, bias)?;
+        let offers = operation.offers(task.key, wishes, beside)?;
         let Some(first) = offers.first() else {
-            return Err(DriverError::Failed("cuBLASLt offers no algorithm for it on this GPU".to_owned()));
+            let advice = match task.layout.epilogue {
+                Epilogue::None => "",
+                _ => ": plan without `gelu_in_linear` and `gelu_gradient_in_linear`",
+            };
+            return Err(DriverError::Failed(format!(
+                "cuBLASLt offers no algorithm for it on this GPU{advice}"
+            )));
         };
         let choice = if is_first {
             None
@@ -142,7 +154,7 @@ impl Products {
         &mut self,
         task: &Task<'_>,
         operation: &Operation,
-        bias: u64,
+        beside: Beside,
     ) -> Option<(Words, Choice, Origin)> {
         let remembered = self.remembered.shapes.get(task.name);
         let remembered = remembered.filter(|_| self.settings.pick == Pick::Fastest);
@@ -156,7 +168,7 @@ impl Products {
         for (choice, origin) in known {
             let Some(choice) = choice else { continue };
             let algorithm = choice.words();
-            let needed = algorithm.map(|algorithm| operation.accepts(&algorithm, bias));
+            let needed = algorithm.map(|algorithm| operation.accepts(&algorithm, beside));
             match (algorithm, needed) {
                 (Some(algorithm), Some(Ok(workspace))) if workspace <= self.workspace.bytes => {
                     return Some((algorithm, choice, origin));

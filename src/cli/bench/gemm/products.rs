@@ -6,7 +6,7 @@
 use kernwright_plan::arch::Arch;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::MicroStep;
-use kernwright_plan::launch::{Gemm, Launch, Lowered};
+use kernwright_plan::launch::{Epilogue, Gemm, Launch, Lowered};
 use kernwright_plan::plan::{Phase, Plan, Step};
 use kernwright_runtime::cuda::product;
 use kernwright_runtime::driver::{Address, Allocation, Product};
@@ -30,7 +30,7 @@ pub(super) struct Shaped {
     pub(super) operand: Dtype,
     /// From operands to result.
     pub(super) types: String,
-    /// What is added to the product.
+    /// What is added to the product, and what becomes of the sum.
     pub(super) added: String,
     /// How often a step asks for it.
     pub(super) per_step: usize,
@@ -88,7 +88,12 @@ fn shaped(plan: &Plan, step: &Step, gemm: &Gemm) -> Shaped {
         Some(c) if c == gemm.d => Some("to itself"),
         Some(_) => Some("residual"),
     };
-    let added: Vec<&str> = c.into_iter().chain(gemm.bias.map(|_| "bias")).collect();
+    let gelu = match gemm.epilogue {
+        Epilogue::None => None,
+        Epilogue::Gelu(_) => Some("gelu"),
+        Epilogue::GeluSlope(_) => Some("gelu's slope"),
+    };
+    let added: Vec<&str> = c.into_iter().chain(gemm.bias.map(|_| "bias")).chain(gelu).collect();
     let times = gemm.batches.iter().map(|batch| batch.count).product();
     let (operand, result) = (of(gemm.a.buffer).dtype, of(gemm.d).dtype);
     Shaped {

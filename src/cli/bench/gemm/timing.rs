@@ -84,10 +84,10 @@ fn replayed(gpu: &mut Gpu, recording: Recording) -> Result<f64, Box<dyn Error>> 
     Ok(gpu.seconds(from, to)?)
 }
 
-/// The matrices of a product, a, b, d, c where it is another, bias, with the bytes from the first element to behind the
-/// last.
+/// The matrices of a product, a, b, d, c where it is another, bias, the epilogue's, with the bytes from the first element to
+/// behind the last.
 fn matrices(product: &Product) -> Vec<(Rows, usize)> {
-    let Product { a, a_transposed, b, b_transposed, c, bias, d, m, n, k, batches } = product;
+    let Product { a, a_transposed, b, b_transposed, c, bias, d, epilogue, m, n, k, batches } = product;
     let of = |rows: Rows, n_rows: usize, n_columns: usize, transposed: bool, stride: fn(&Batch) -> usize| {
         let (n_rows, n_columns) = if transposed { (n_columns, n_rows) } else { (n_rows, n_columns) };
         let span: usize = batches.iter().map(|batch| batch.count.saturating_sub(1) * stride(batch)).sum();
@@ -100,6 +100,7 @@ fn matrices(product: &Product) -> Vec<(Rows, usize)> {
     ];
     all.extend(c.filter(|c| c.at != d.at).map(|c| of(c, *m, *n, false, |batch| batch.d)));
     all.extend(bias.map(|bias| of(bias, 1, *n, false, |_| 0)));
+    all.extend(epilogue.matrix().map(|matrix| of(*matrix, *m, *n, false, |batch| batch.d)));
     all
 }
 
@@ -119,8 +120,9 @@ fn copy(gpu: &mut Gpu, product: &Product, taken: &mut Vec<Allocation>) -> Result
     // In the order of `matrices`.
     let (a, b, d) = (moved(product.a), moved(product.b), moved(product.d));
     let c = product.c.map(|c| if c.at == product.d.at { Rows { at: d.at, ..c } } else { moved(c) });
-    let bias = product.bias.map(moved);
-    Ok(Product { a, b, c, bias, d, ..product.clone() })
+    let bias = product.bias.map(&mut moved);
+    let epilogue = product.epilogue.map(moved);
+    Ok(Product { a, b, c, bias, d, epilogue, ..product.clone() })
 }
 
 fn content(rows: Rows, bytes: usize) -> Vec<u8> {
@@ -137,6 +139,7 @@ fn content(rows: Rows, bytes: usize) -> Vec<u8> {
 mod tests {
     use super::*;
     use kernwright_plan::dtype::Dtype;
+    use kernwright_plan::launch::Epilogue;
 
     #[test]
     fn matrices_are_as_long_as_the_last_element_asks_for() {
@@ -153,6 +156,7 @@ mod tests {
             c: Some(rows(2, 8)),
             bias: None,
             d: rows(2, 8),
+            epilogue: Epilogue::None,
             m: 3,
             n: 5,
             k: 4,
@@ -167,6 +171,8 @@ mod tests {
         product.c = Some(rows(3, 9));
         product.bias = Some(rows(4, 0));
         assert_eq!(bytes(&product), [133, 86, 81, 83, 5]);
+        product.epilogue = Epilogue::GeluSlope(rows(5, 16));
+        assert_eq!(bytes(&product), [133, 86, 81, 83, 5, 97]);
         assert_eq!(content(product.a, 266).len(), 266);
     }
 }

@@ -10,7 +10,7 @@ use super::super::rowwise::{
 use super::{Attention, mask_and_scale};
 use crate::buffer::BufferId;
 use crate::dtype::Dtype;
-use crate::launch::{Argument, Batch, Gemm, Launch, Lowered, Operand};
+use crate::launch::{Argument, Batch, Epilogue, Gemm, Launch, Lowered, Operand};
 use crate::plan::{Io, Mode};
 use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 
@@ -187,7 +187,19 @@ impl Chunk<'_> {
         let batches = d.counts.into_iter().zip(steps).filter(|(count, _)| *count > 1);
         let batches = batches.map(|(count, ((a, b), d))| Batch { count, a, b, d }).collect();
         let (buffer, row) = (d.first.buffer, d.first.row);
-        Launch::Gemm(Gemm { a: a.first, b: b.first, c, bias: None, d: buffer, row, batches, m, n, k })
+        Launch::Gemm(Gemm {
+            a: a.first,
+            b: b.first,
+            c,
+            bias: None,
+            d: buffer,
+            epilogue: Epilogue::None,
+            row,
+            batches,
+            m,
+            n,
+            k,
+        })
     }
 
     /// From scores to probabilities, and their log-sum-exp.
