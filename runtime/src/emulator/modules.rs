@@ -21,10 +21,13 @@ macro_rules! device {
 }
 
 /// What kernels include.
-const HEADERS: &[(&str, &str)] = device!["kernwright_emulator.h", "kernwright_numbers.h",];
+const HEADERS: &[(&str, &str)] =
+    device!["kernwright_emulator.h", "kernwright_hopper.h", "kernwright_numbers.h",];
 /// What the library is made of, compiled as one text.
 const SOURCES: &[(&str, &str)] = device![
+    "faults.h",
     "model.h",
+    "hopper.h",
     "fiber.cc",
     "scheduler.cc",
     "warp.cc",
@@ -32,6 +35,10 @@ const SOURCES: &[(&str, &str)] = device![
     "checks.cc",
     "memory.cc",
     "matrix.cc",
+    "mbarrier.cc",
+    "tma.cc",
+    "wgmma.cc",
+    "warpgroup.cc",
     "counters.cc",
     "hooks.cc",
 ];
@@ -51,6 +58,8 @@ const KERNEL_FLAGS: &[&str] = &[
     "-DKERNWRIGHT_EMULATOR",
     "-fno-math-errno",
     "-Wno-unknown-pragmas",
+    // Tensor maps are aligned to 128 bytes.
+    "-Wno-psabi",
     // STACK_RESERVE of device/model.h leaves room for it.
     "-Werror=frame-larger-than=131072",
     "-nostdlib",

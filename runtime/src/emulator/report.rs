@@ -19,8 +19,10 @@ pub(super) struct Scene<'a> {
     pub(super) block: u32,
 }
 
-/// In the order of `Operation` in device/model.h.
-const OPERATIONS: [&str; 10] = [
+mod hopper;
+
+/// In the order of `Operation` in device/faults.h.
+const OPERATIONS: [&str; 19] = [
     "nothing",
     "barrier",
     "named_barrier",
@@ -31,13 +33,22 @@ const OPERATIONS: [&str; 10] = [
     "ballot",
     "mma",
     "ldmatrix",
+    "stmatrix",
+    "elect_one",
+    "mbarrier_wait",
+    "wgmma_m64k16",
+    "wgmma_commit",
+    "wgmma_wait",
+    "registers_release",
+    "registers_acquire",
+    "cluster_wait",
 ];
 
 fn operation(number: u32) -> &'static str {
     OPERATIONS.get(number as usize).copied().unwrap_or("nothing")
 }
 
-/// In the order of `Access` in device/model.h.
+/// In the order of `Access` in device/faults.h.
 fn verbs(access: u32) -> (&'static str, &'static str) {
     match access {
         0 => ("reads", "read"),
@@ -122,6 +133,9 @@ impl Scene<'_> {
                 (false, Some(size)) => write!(text, "{access}, past the end of its {size} bytes"),
                 (_, None) => write!(text, "{access}, where nothing is allocated"),
             },
+            2 if report.detail != 0 => {
+                write!(text, "{access}, which must be a multiple of {}", report.detail)
+            }
             2 => write!(text, "{access}, which must be a multiple of {}", bytes & bytes.wrapping_neg()),
             3 if place.starts_with(SHARED) => write!(
                 text,
@@ -180,7 +194,7 @@ impl Scene<'_> {
             12 => write!(text, "its stack is full: calls nest too deeply, or an array is too large"),
             13 => write!(text, "{access}, which is a constant"),
             14 => write!(text, "a named barrier must be 0 to 15, found `{}`", report.detail as i32),
-            number => write!(text, "fault {number}"),
+            number => return hopper::fault(self, text, report, &access, number),
         };
     }
 
@@ -209,7 +223,8 @@ impl Scene<'_> {
         }
         let name = operation(one.operation);
         let number = if name.starts_with("named") { format!(" {}", one.detail) } else { String::new() };
-        let place = format!(" at `{name}`{number} of {}", self.line_of(one.site, name));
+        let place =
+            format!(" at `{name}`{number} of {}{}", self.line_of(one.site, name), hopper::missing(one));
         What { one: "waits", many: "wait", place }
     }
 }

@@ -7,11 +7,11 @@ use kernwright_runtime::emulator::Word;
 /// A whole number of -8 to 7 as bits of a type.
 type Encode = fn(i32) -> u32;
 
-fn bf16(value: i32) -> u32 {
+pub(crate) fn bf16(value: i32) -> u32 {
     (value as f32).to_bits() >> 16
 }
 
-fn fp16(value: i32) -> u32 {
+pub(crate) fn fp16(value: i32) -> u32 {
     if value == 0 {
         return 0;
     }

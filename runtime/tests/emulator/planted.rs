@@ -1,10 +1,12 @@
 //! Broken kernels, each caught with its exact message, and correct ones that look suspicious.
 //!
 //! Each file of `planted/` and `sound/` holds a kernel of its own name, `(float* out, const float* in)`, with 256 floats
-//! each, of which nobody wrote those of `out`. Its first line gives the block. What is to be said of `planted/x.cu` stands in
+//! each, of which nobody wrote those of `out`; some also take both as tensors of 8 rows of 32, a box with a swizzle of 128. Its first line gives the block. What is to be said of `planted/x.cu` stands in
 //! `planted/x.txt`.
 
 use super::setup::{options, text};
+use kernwright_plan::dtype::Dtype;
+use kernwright_plan::tensor_map::{Dimension, Swizzle, TensorLayout};
 use kernwright_runtime::emulator::{Emulator, EmulatorError, Options, Word};
 use std::fs;
 use std::path::PathBuf;
@@ -31,7 +33,14 @@ fn launch(emulator: &mut Emulator, name: &str, kernel: &str) -> Result<(), Emula
     let content: Vec<u8> = (0..256u32).flat_map(|i| (1.0 + i as f32).to_le_bytes()).collect();
     emulator.upload(input, &content)?;
     let [threads, shared] = block(kernel);
-    let result = emulator.launch(id, [1, 1, 1], threads, shared, &[Word::Address(out), Word::Address(input)]);
+    let mut arguments = vec![Word::Address(out), Word::Address(input)];
+    if kernel.contains("TensorMap") {
+        let columns = Dimension { size: 32, stride: 1, extent: 32 };
+        let rows = Dimension { size: 8, stride: 32, extent: 8 };
+        let layout = TensorLayout::new(Dtype::Fp32, Swizzle::Bytes128, &[columns, rows]);
+        arguments.extend([input, out].map(|at| Word::TensorMap { at, layout }));
+    }
+    let result = emulator.launch(id, [1, 1, 1], threads, shared, &arguments);
     emulator.free(out)?;
     emulator.free(input)?;
     result

@@ -18,7 +18,21 @@ pub(crate) fn options(what: &str) -> Option<Options> {
 /// The device vocabulary as the renderer pastes it, in front of a kernel.
 pub(crate) fn text(kernel: &str) -> String {
     let mut text = String::new();
-    for name in ["types", "math", "vector", "warp", "block", "async", "mma", "atomics"] {
+    for name in [
+        "types",
+        "math",
+        "vector",
+        "warp",
+        "block",
+        "async",
+        "mma",
+        "atomics",
+        "mbarrier",
+        "tma",
+        "wgmma",
+        "warpgroup",
+        "cluster",
+    ] {
         let file = kernwright_templates::file(&format!("device/{name}.cuh")).expect("a device file");
         text.push_str(&format!("// --- {}\n", file.path));
         for line in file.text.lines().filter(|line| !line.starts_with("<%")) {

@@ -8,7 +8,9 @@
 
 namespace kernwright {
 
-static void join(u32 (&to)[MOST_WARPS], const u32 (&from)[MOST_WARPS], u32 n) {
+// What one has seen, another has seen from here on.
+void join_clocks(Block& block, u32* to, const u32* from) {
+    const u32 n = block.hopper.is_used ? MOST_AGENTS : block.n_warps;
     for (u32 i = 0; i < n; ++i) to[i] = to[i] < from[i] ? from[i] : to[i];
 }
 
@@ -43,7 +45,7 @@ static void count_in(Thread& thread, Operation operation, u32 id, u32 threads, b
         fail(thread);
     }
     barrier.arrived += WARP;
-    join(barrier.joined, warp.clock, block.n_warps);
+    join_clocks(block, barrier.joined, warp.clock);
     ++warp.clock[warp.number];
     if (waits) barrier.waiting |= 1u << warp.number;
     const bool is_full = barrier.arrived >= barrier.expected;
@@ -51,7 +53,7 @@ static void count_in(Thread& thread, Operation operation, u32 id, u32 threads, b
         const u32 own_bit = 1u << warp.number;
         for (u32 w = 0; w < block.n_warps; ++w) {
             if (!(barrier.waiting >> w & 1)) continue;
-            join(block.warps[w].clock, barrier.joined, block.n_warps);
+            join_clocks(block, block.warps[w].clock, barrier.joined);
             // Nobody of a waiting warp runs: its last lane waits too, unless that is this thread.
             if (1u << w == own_bit) continue;
             Warp& other = block.warps[w];

@@ -50,7 +50,7 @@ static Report& report_access(Thread& thread, Fault fault, u64 address, u32 bytes
     return report;
 }
 
-[[noreturn]] static void refuse(Thread& thread, Fault fault, u64 address, u32 bytes, Access access, u64 detail = 0) {
+[[noreturn]] void refuse(Thread& thread, Fault fault, u64 address, u32 bytes, Access access, u64 detail) {
     report_access(thread, fault, address, bytes, access).detail = detail;
     fail(thread);
 }
@@ -74,9 +74,20 @@ static Report& report_access(Thread& thread, Fault fault, u64 address, u32 bytes
     fail(thread);
 }
 
+// The bytes of a copy that arrives at an mbarrier, which this thread has not waited for.
+[[noreturn]] void refuse_copy_at(Thread& thread, const MbarrierModel& barrier, u64 address, u32 bytes, Access access) {
+    Report& report = report_access(thread, Fault::not_arrived, address, bytes, access);
+    report.other_thread = thread.worker->threads[barrier.issuer].index;
+    report.other_site = barrier.issuer_site;
+    fail(thread);
+}
+
 // Nothing may be written where a copy is under way: which of the two comes last is not known.
 static void check_no_copy(Thread& thread, const u8* state, u64 address, u32 bytes) {
     for (u32 i = 0; i < bytes; ++i) {
+        if (state[i] == static_cast<u8>(ByteState::mbarrier)) {
+            refuse(thread, Fault::over_mbarrier, address, bytes, Access::write);
+        }
         if (state[i] == static_cast<u8>(ByteState::in_flight)) {
             refuse_copy(thread, address, bytes, Access::write, address + i);
         }
@@ -88,6 +99,9 @@ static void check_written(Thread& thread, const u8* written, u64 address, u32 by
         if (written[i] == static_cast<u8>(ByteState::written)) continue;
         if (written[i] == static_cast<u8>(ByteState::in_flight)) {
             refuse_copy(thread, address, bytes, access, address + i);
+        }
+        if (written[i] == static_cast<u8>(ByteState::mbarrier)) {
+            refuse(thread, Fault::over_mbarrier, address, bytes, access);
         }
         refuse(thread, Fault::unwritten, address, bytes, access, i);
     }
@@ -115,6 +129,42 @@ static bool is_unordered(const Thread& thread, u32 other, u32 time) {
     return other_warp == warp.number ? time >= warp.clock[warp.number] : time > warp.clock[other_warp];
 }
 
+// Whether a write is not ordered before this thread.
+static bool is_unordered(const Thread& thread, const WriteMark& mark) {
+    if (mark.is_copy) return mark.time > thread.warp->clock[AGENT_MBARRIERS + mark.thread];
+    return is_unordered(thread, mark.thread, mark.time);
+}
+
+[[noreturn]] static void report_write(Thread& thread, u64 address, u32 bytes, Access access, const WriteMark& mark) {
+    if (mark.is_copy) refuse_copy_at(thread, thread.block->hopper.mbarriers[mark.thread], address, bytes, access);
+    const Access earlier = mark.atomic ? Access::atomic : Access::write;
+    report_race(thread, address, bytes, access, mark.thread, earlier, mark.site);
+}
+
+// Nothing may be written that this thread does not know to have been read.
+static void check_readers(Thread& thread, u64 granule, u64 address, u32 bytes, Access access) {
+    const Shadow& shadow = thread.worker->shadow;
+    const Warp& warp = *thread.warp;
+    const u32 time = warp.clock[warp.number];
+    const ReadMark* const reads = &shadow.reads[granule * shadow.n_warps];
+    for (u32 w = 0; w < shadow.n_warps; ++w) {
+        const u32 read_time = reads[w].time_and_lane >> 6;
+        if (read_time <= warp.clock[w] && w != warp.number) continue;
+        if (w == warp.number && (read_time < time || (reads[w].time_and_lane & 63) == thread.lane)) continue;
+        u32 lane = reads[w].time_and_lane & 31;
+        // Several lanes read it, of which only the last is known.
+        if (w == warp.number && lane == thread.lane) lane = (lane + 1) % warp.threads;
+        report_race(thread, address, bytes, access, w * WARP + lane, Access::read, reads[w].site);
+    }
+    if (shadow.unit_reads.empty()) return;
+    const UnitMark& unit = shadow.unit_reads[granule];
+    if (unit.time <= warp.clock[unit.agent]) return;
+    Report& report = report_access(thread, Fault::under_read, address, bytes, access);
+    report.other_thread = thread.worker->threads[unit.thread].index;
+    report.other_site = thread.block->launch->module_base + unit.site;
+    fail(thread);
+}
+
 static void check_races(Thread& thread, u64 offset, u32 bytes, u64 address, Access access, u64 site) {
     Shadow& shadow = thread.worker->shadow;
     const Warp& warp = *thread.warp;
@@ -125,9 +175,8 @@ static void check_races(Thread& thread, u64 offset, u32 bytes, u64 address, Acce
     for (u64 granule = offset / GRANULE; granule < end; ++granule) {
         WriteMark& write = shadow.writes[granule];
         ReadMark* const reads = &shadow.reads[granule * n_warps];
-        if (is_unordered(thread, write.thread, write.time) && !(access == Access::atomic && write.atomic)) {
-            const Access earlier = write.atomic ? Access::atomic : Access::write;
-            report_race(thread, address, bytes, access, write.thread, earlier, write.site);
+        if (is_unordered(thread, write) && !(access == Access::atomic && write.atomic)) {
+            report_write(thread, address, bytes, access, write);
         }
         if (access == Access::read) {
             ReadMark& read = reads[warp.number];
@@ -136,16 +185,9 @@ static void check_races(Thread& thread, u64 offset, u32 bytes, u64 address, Acce
             read.site = place;
             continue;
         }
-        for (u32 w = 0; w < n_warps; ++w) {
-            const u32 read_time = reads[w].time_and_lane >> 6;
-            if (read_time <= warp.clock[w] && w != warp.number) continue;
-            if (w == warp.number && (read_time < time || (reads[w].time_and_lane & 63) == thread.lane)) continue;
-            u32 lane = reads[w].time_and_lane & 31;
-            // Several lanes read it, of which only the last is known.
-            if (w == warp.number && lane == thread.lane) lane = (lane + 1) % warp.threads;
-            report_race(thread, address, bytes, access, w * WARP + lane, Access::read, reads[w].site);
-        }
-        write = WriteMark{time, place, static_cast<u16>(thread.number), static_cast<u16>(access == Access::atomic)};
+        check_readers(thread, granule, address, bytes, access);
+        write = WriteMark{time, place, static_cast<u16>(thread.number), static_cast<u8>(access == Access::atomic), 0,
+                          thread.fences};
     }
 }
 
@@ -184,10 +226,83 @@ void check(Thread& thread, u64 address, u32 bytes, Access access, u64 site) {
     }
 }
 
-// A row for ldmatrix.
-void check_row(Thread& thread, u64 address, u64 site) {
-    if (!is_meant_as_shared(thread, address)) refuse(thread, Fault::not_shared, address, 16, Access::read);
-    check(thread, address, 16, Access::read, site);
+// A row for ldmatrix or stmatrix.
+void check_row(Thread& thread, u64 address, Access access, u64 site) {
+    if (!is_meant_as_shared(thread, address)) refuse(thread, Fault::not_shared, address, 16, access);
+    check(thread, address, 16, access, site);
+}
+
+// What an asynchronous unit is to read or write.
+void need_shared(Thread& thread, u64 address, u32 bytes, Access access) {
+    if (!is_meant_as_shared(thread, address)) refuse(thread, Fault::not_shared, address, bytes, access);
+    const Block& block = *thread.block;
+    const u64 offset = address - reinterpret_cast<u64>(block.shared);
+    if (offset + bytes > block.shared_bytes) refuse(thread, Fault::outside, address, bytes, access);
+    if (bytes == 8 && offset % 8 != 0) refuse(thread, Fault::misaligned, address, bytes, access);
+}
+
+void make_mbarrier(Thread& thread, u64 address, u64 site) {
+    check(thread, address, 8, Access::write, site);
+    const u64 offset = address - reinterpret_cast<u64>(thread.block->shared);
+    memset(&thread.worker->shadow.state[offset], static_cast<int>(ByteState::mbarrier), 8);
+}
+
+// A barrier is used, which must have been made before.
+void check_mbarrier(Thread& thread, u64 address, u64) {
+    const u64 offset = address - reinterpret_cast<u64>(thread.block->shared);
+    const WriteMark& mark = thread.worker->shadow.writes[offset / GRANULE];
+    if (is_unordered(thread, mark)) report_write(thread, address, 8, Access::atomic, mark);
+}
+
+// Whether an ordinary write was shown to the asynchronous units: by who wrote, or by this thread, which saw it.
+static bool is_shown(const Thread& thread, const WriteMark& mark) {
+    if (mark.is_copy || mark.time <= thread.block->hopper.base) return true;
+    return thread.worker->threads[mark.thread].fences != mark.fences || mark.time <= thread.warp->fenced[mark.thread / WARP];
+}
+
+static void need_shown(Thread& thread, u64 address, u32 bytes, Access access, const WriteMark& mark) {
+    if (is_shown(thread, mark)) return;
+    Report& report = report_access(thread, Fault::proxy, address, bytes, access);
+    report.other_thread = thread.worker->threads[mark.thread].index;
+    report.other_site = thread.block->launch->module_base + mark.site;
+    fail(thread);
+}
+
+// An asynchronous unit is told to read: whoever tells it, `seen` is what is known to be done.
+void check_unit_read(Thread& thread, u64 address, u32 bytes, u32 agent, u32 time, const u32* seen, u64 site) {
+    const Block& block = *thread.block;
+    Shadow& shadow = thread.worker->shadow;
+    const u64 offset = address - reinterpret_cast<u64>(block.shared);
+    if (!all_written(&shadow.state[offset], bytes)) {
+        check_written(thread, &shadow.state[offset], address, bytes, Access::read);
+    }
+    const UnitMark unit{time, static_cast<u32>(site - block.launch->module_base), static_cast<u16>(agent),
+                        static_cast<u16>(thread.number)};
+    for (u64 granule = offset / GRANULE; granule < (offset + bytes) / GRANULE; ++granule) {
+        const WriteMark& mark = shadow.writes[granule];
+        const bool is_own = !mark.is_copy && mark.thread == thread.number;
+        const u32 writer = mark.is_copy ? AGENT_MBARRIERS + mark.thread : mark.thread / WARP;
+        if (!is_own && mark.time > seen[writer]) report_write(thread, address, bytes, Access::read, mark);
+        need_shown(thread, address, bytes, Access::read, mark);
+        shadow.unit_reads[granule] = unit;
+    }
+}
+
+// A copy is told to write, to arrive at an mbarrier in the phase of that time.
+void check_unit_write(Thread& thread, u64 address, u32 bytes, u32 mbarrier, u32 time, u64 site) {
+    const Block& block = *thread.block;
+    Shadow& shadow = thread.worker->shadow;
+    const u64 offset = address - reinterpret_cast<u64>(block.shared);
+    check_no_copy(thread, &shadow.state[offset], address, bytes);
+    const u32 place = static_cast<u32>(site - block.launch->module_base);
+    for (u64 granule = offset / GRANULE; granule < (offset + bytes) / GRANULE; ++granule) {
+        WriteMark& mark = shadow.writes[granule];
+        if (is_unordered(thread, mark)) report_write(thread, address, bytes, Access::write, mark);
+        need_shown(thread, address, bytes, Access::write, mark);
+        check_readers(thread, granule, address, bytes, Access::write);
+        mark = WriteMark{time, place, static_cast<u16>(mbarrier), 0, 1, 0};
+    }
+    memset(&shadow.state[offset], static_cast<int>(ByteState::written), bytes);
 }
 
 // A copy to shared memory was issued: until it is delivered its bytes are nobody's to touch.
@@ -214,9 +329,12 @@ void reset_shadow(Worker& worker, const Launch& launch) {
     if (shadow.time > LATE) {
         std::fill(shadow.writes.begin(), shadow.writes.end(), WriteMark{});
         std::fill(shadow.reads.begin(), shadow.reads.end(), ReadMark{});
+        std::fill(shadow.unit_reads.begin(), shadow.unit_reads.end(), UnitMark{});
         shadow.time = 0;
     }
     if (shadow.writes.size() < granules) shadow.writes.resize(granules);
+    // Kept from a launch that had a use for them.
+    if (!shadow.unit_reads.empty() && shadow.unit_reads.size() < granules) shadow.unit_reads.resize(granules);
     if (shadow.reads.size() < granules * n_warps) shadow.reads.resize(granules * n_warps);
     shadow.n_warps = n_warps;
     shadow.state.assign(launch.shared_bytes, static_cast<u8>(ByteState::unwritten));

@@ -120,7 +120,7 @@ void count_access(Thread& thread, u64 address, u32 bytes, u64 site) {
 void count_meeting(Thread& thread, Operation operation, u64 site) {
     Worker& worker = *thread.worker;
     count_warp(worker, thread.warp->number);
-    if (operation == Operation::mma) add(worker, site, Counted::products, 1, 1);
+    if (operation == Operation::mma || operation == Operation::wgmma) add(worker, site, Counted::products, 1, 1);
     const bool is_barrier = operation == Operation::barrier || operation == Operation::named_barrier;
     if (is_barrier) add(worker, site, Counted::barriers, 1, 1);
 }

@@ -9,7 +9,10 @@ static inline void hook(const void* at, u32 bytes, Access access, u64 site) {
     if (bytes == 0) return;
     Thread& thread = *current;
     const u64 address = reinterpret_cast<u64>(at);
-    if (address - thread.stack_low < STACK_BYTES) return;
+    if (address - thread.stack_low < STACK_BYTES) {
+        if (!thread.in_flight.empty()) check_registers(thread, address, bytes, access);
+        return;
+    }
     check(thread, address, bytes, access, site);
     if (thread.block->launch->counters != nullptr) count_access(thread, address, bytes, site);
 }

@@ -256,10 +256,12 @@ KERNWRIGHT_INLINE void atomic_add_4(float* to, const float (&values)[4]) {
     kernwright_atomic_add_4(to, KernwrightFloats4{{values[0], values[1], values[2], values[3]}});
 }
 
+#include "kernwright_hopper.h"
+
 // How the library calls a kernel: one function behind the text takes untyped arguments, one names their kinds.
 namespace kernwright {
 
-// `p` a pointer, `f` a float, `i` a 32-bit and `l` a 64-bit whole number, `?` anything else.
+// `p` a pointer, `t` a tensor map, `f` a float, `i` a 32-bit and `l` a 64-bit whole number, `?` anything else.
 template <typename T>
 struct Kind {
     static constexpr char NAME = '?';
@@ -267,6 +269,10 @@ struct Kind {
 template <typename T>
 struct Kind<T*> {
     static constexpr char NAME = 'p';
+};
+template <>
+struct Kind<TensorMap> {
+    static constexpr char NAME = 't';
 };
 template <>
 struct Kind<float> {

@@ -1,4 +1,4 @@
-// The tensor core's vocabulary: mma and ldmatrix, with the fragment layouts of the PTX ISA.
+// The tensor core's vocabulary: mma, ldmatrix and stmatrix, with the fragment layouts of the PTX ISA.
 //
 // With `group` = lane / 4 and `within` = lane % 4, a lane holds of a product d (16 x 8) += a (16 x K) b (K x 8):
 //   d  rows group and group + 8, columns 2 within and 2 within + 1, in the order d[2 * lower half + column]
@@ -118,6 +118,27 @@ static void distribute(Thread* lanes, u32 matrices, bool is_transposed) {
     }
 }
 
+// The other way round: where lanes gave rows, their registers' pairs go.
+static void collect(Thread* lanes, u32 matrices, bool is_transposed) {
+    u16 elements[4][8][8];
+    for (u32 lane = 0; lane < WARP; ++lane) {
+        const Rows& own = *static_cast<Rows*>(lanes[lane].operands);
+        const u32 row = lane / 4;
+        const u32 column = 2 * (lane % 4);
+        for (u32 matrix = 0; matrix < matrices; ++matrix) {
+            auto& of = elements[matrix];
+            (is_transposed ? of[column][row] : of[row][column]) = static_cast<u16>(own.to[matrix]);
+            (is_transposed ? of[column + 1][row] : of[row][column + 1]) = static_cast<u16>(own.to[matrix] >> 16);
+        }
+    }
+    for (u32 matrix = 0; matrix < matrices; ++matrix) {
+        for (u32 row = 0; row < 8; ++row) {
+            u8* const to = const_cast<u8*>(static_cast<Rows*>(lanes[8 * matrix + row].operands)->row);
+            memcpy(to, elements[matrix][row], 16);
+        }
+    }
+}
+
 }  // namespace kernwright
 
 using namespace kernwright;
@@ -154,7 +175,7 @@ MatrixWords kernwright_ldmatrix(const void* row, i32 matrices, i32 transposed) {
     if (thread.lane < 8 * static_cast<u32>(matrices)) {
         const Launch& launch = *thread.block->launch;
         const u64 address = reinterpret_cast<u64>(row);
-        if (launch.checks) check_row(thread, address, site);
+        if (launch.checks) check_row(thread, address, Access::read, site);
         if (launch.counters != nullptr) count_access(thread, address, 16, site);
     }
     if (arrive(thread, Operation::ldmatrix, site, &own)) {
@@ -162,5 +183,23 @@ MatrixWords kernwright_ldmatrix(const void* row, i32 matrices, i32 transposed) {
         release(*thread.warp, thread);
     }
     return MatrixWords{{own.to[0] | static_cast<u64>(own.to[1]) << 32, own.to[2] | static_cast<u64>(own.to[3]) << 32}};
+}
+
+void kernwright_stmatrix(void* row, u64 low, u64 high, i32 matrices, i32 transposed) {
+    Thread& thread = *current;
+    need_whole_warp(thread, Operation::stmatrix);
+    const u64 site = KERNWRIGHT_SITE;
+    Rows own{static_cast<const u8*>(row), {}};
+    for (u32 i = 0; i < 4; ++i) own.to[i] = static_cast<u32>((i < 2 ? low : high) >> i % 2 * 32);
+    if (thread.lane < 8 * static_cast<u32>(matrices)) {
+        const Launch& launch = *thread.block->launch;
+        const u64 address = reinterpret_cast<u64>(row);
+        if (launch.checks) check_row(thread, address, Access::write, site);
+        if (launch.counters != nullptr) count_access(thread, address, 16, site);
+    }
+    if (arrive(thread, Operation::stmatrix, site, &own)) {
+        collect(thread.warp->first, static_cast<u32>(matrices), transposed != 0);
+        release(*thread.warp, thread);
+    }
 }
 }

@@ -10,7 +10,8 @@
 //
 // A Rendezvous is a point where n threads leave operands and the last one computes for all: votes, shuffles, matrix
 // products, the arrival of a warp at a barrier. A Copy is asynchronous: it is noted when issued and done when waited
-// for, so that forgetting to wait is seen. The first fault of a block is written into its Report; the block is then
+// for, so that forgetting to wait is seen. The units of sm_90 (mbarriers, TMA, wgmma) are in model of their own, hopper.h. The
+// first fault of a block is written into its Report; the block is then
 // dropped where it stands, and blocks before it are finished, so that any number of workers reports the same.
 #pragma once
 
@@ -21,97 +22,16 @@
 #include <mutex>
 #include <vector>
 
+#include "faults.h"
+
 namespace kernwright {
 
-using u8 = uint8_t;
-using u16 = uint16_t;
-using u32 = uint32_t;
-using u64 = uint64_t;
-using i32 = int32_t;
-
-constexpr u32 WARP = 32;
-constexpr u32 MOST_THREADS = 1024;
 constexpr u32 MOST_WARPS = MOST_THREADS / WARP;
 constexpr u32 NAMED_BARRIERS = 16;
 constexpr size_t STACK_BYTES = 384 * 1024;
 // What must be free of it whenever a kernel enters a function: room for the largest frame that modules.rs allows, and
 // for the library below it.
 constexpr u64 STACK_RESERVE = (128 + 16) * 1024;
-constexpr u32 MOST_FRAMES = 16;
-
-struct Index {
-    u32 x, y, z;
-};
-
-// What a thread waits for; the numbers are known to report.rs.
-enum class Operation : u32 {
-    nothing,
-    barrier,
-    named_barrier,
-    named_barrier_arrive,
-    warp_barrier,
-    shuffle_xor,
-    shuffle,
-    ballot,
-    mma,
-    ldmatrix,
-};
-
-// Known to report.rs.
-enum class Access : u32 { read, write, atomic };
-
-// Known to report.rs.
-enum class Fault : u32 {
-    none,
-    outside,          // no live allocation or shared memory holds all of it
-    misaligned,       // not a multiple of its width
-    unwritten,        // nobody wrote it
-    in_flight,        // an asynchronous copy has not delivered it
-    race,             // another thread's access, not ordered by a barrier
-    not_shared,       // an operation on shared memory got another address
-    divergent_warp,   // lanes of one warp at different operations
-    divergent_block,  // threads of one block at different barriers
-    stuck,            // no thread can go on
-    barrier_count,    // threads disagree about who takes part, or it is no multiple of a warp
-    absent_lane,      // a shuffle reads a lane that the block does not have
-    stack,            // a fiber's stack is full
-    constant,         // a write to the module's own constants
-    barrier_id,       // no such named barrier
-};
-
-// What one thread waited for when all were stuck.
-struct Waiting {
-    u64 site;
-    u32 operation;  // Operation
-    u32 detail;     // the id of a named barrier
-    u32 has_returned;
-    u32 unused;
-};
-
-// The facts of a fault; Rust makes the words. Plain data, laid out as in library.rs.
-struct Report {
-    u32 fault;      // Fault
-    u32 access;     // Access
-    u32 operation;  // Operation of this thread
-    u32 bytes;
-    u64 block_number;
-    Index block;
-    Index thread;
-    u64 address;
-    u64 detail;  // unwritten: the first such byte; barrier_count: what was found
-    u64 other_detail;
-    Index other_thread;
-    u32 other_access;
-    u64 other_site;
-    u32 other_operation;
-    u32 n_frames;
-    u64 frames[MOST_FRAMES];
-    u32 n_waiting;
-    u32 unused;
-    Waiting waiting[MOST_THREADS];
-    u64 shared;  // where the block's shared memory lies
-    u64 shared_bytes;
-};
 
 // Device memory handed in by the driver, sorted by address.
 struct Allocation {
@@ -161,8 +81,23 @@ struct Launch {
     void* context;
 };
 
+// Who does something that others must be able to tell the end of, each with a time of its own: the warps of a block, the
+// products of its warpgroups, the copies from shared memory that a warp began, the phases of its mbarriers.
+constexpr u32 MOST_WARPGROUPS = MOST_WARPS / 4;
+constexpr u32 MOST_MBARRIERS = 64;
+constexpr u32 AGENT_PRODUCTS = MOST_WARPS;
+constexpr u32 AGENT_COPIES = AGENT_PRODUCTS + MOST_WARPGROUPS;
+constexpr u32 AGENT_MBARRIERS = AGENT_COPIES + MOST_WARPS;
+constexpr u32 MOST_AGENTS = AGENT_MBARRIERS + MOST_MBARRIERS;
+
 struct Block;
 struct Warp;
+
+}  // namespace kernwright
+
+#include "hopper.h"
+
+namespace kernwright {
 
 // A copy under way from global to shared memory.
 struct Copy {
@@ -191,6 +126,14 @@ struct Thread {
     u64 groups;
     // Where its last access to global memory was found.
     const Allocation* last;
+    // How often it showed its writes to the asynchronous units, and its mbarriers.
+    u32 fences;
+    u32 mbarrier_fences;
+    // Copies from shared memory, oldest first; `bulk_groups` have been committed.
+    std::vector<BulkCopy> bulk_copies;
+    u64 bulk_groups;
+    // Registers of products under way.
+    std::vector<Registers> in_flight;
 };
 
 struct Rendezvous {
@@ -202,8 +145,13 @@ struct Rendezvous {
 
 struct Warp : Rendezvous {
     u32 number;
-    // clock[w]: up to which of warp w's times this warp has seen everything; clock[number] is its own time now.
-    u32 clock[MOST_WARPS];
+    // clock[a]: up to which of agent a's times this warp has seen everything; clock[number] is its own time now.
+    u32 clock[MOST_AGENTS];
+    // What the clock was at the last fence between ordinary accesses and the asynchronous units.
+    u32 fenced[MOST_AGENTS];
+    // Groups of products that were committed; whether registers may have changed since the last wgmma_fence.
+    u32 product_groups;
+    bool needs_fence;
 };
 
 struct NamedBarrier {
@@ -211,7 +159,7 @@ struct NamedBarrier {
     u32 arrived;
     u32 waiting;  // bit w: warp w waits
     Thread* earliest;
-    u32 joined[MOST_WARPS];
+    u32 joined[MOST_AGENTS];
 };
 
 struct Block {
@@ -225,23 +173,34 @@ struct Block {
     u32 n_returned;
     Warp warps[MOST_WARPS];
     NamedBarrier barriers[NAMED_BARRIERS];
+    Hopper hopper;
 };
 
 // Known of each byte of shared memory.
-enum class ByteState : u8 { unwritten, written, in_flight };
+enum class ByteState : u8 { unwritten, written, in_flight, mbarrier };
 
 // The last write to a granule of shared memory.
 struct WriteMark {
     u32 time;  // 0: never
     u32 site;  // from the module's base
-    u16 thread;
-    u16 atomic;
+    u16 thread;  // or the number of the mbarrier at which a copy arrives
+    u8 atomic;
+    u8 is_copy;
+    u32 fences;  // of the thread, before it
 };
 
 // A warp's last reads of a granule.
 struct ReadMark {
     u32 time_and_lane;  // time * 64 + 32 (several lanes) + lane
     u32 site;
+};
+
+// The last read of a granule by an asynchronous unit.
+struct UnitMark {
+    u32 time;
+    u32 site;
+    u16 agent;
+    u16 thread;  // who told it to
 };
 
 // Races are told by granules of two bytes, the smallest element in use.
@@ -251,6 +210,7 @@ struct Shadow {
     std::vector<u8> state;
     std::vector<WriteMark> writes;
     std::vector<ReadMark> reads;  // granule by granule, one for each warp
+    std::vector<UnitMark> unit_reads;  // granule by granule: products, copies; empty while nothing asked for them
     u32 n_warps = 0;
     u32 time = 0;  // everything up to here belongs to earlier blocks
 };
@@ -299,6 +259,7 @@ struct Worker {
     std::vector<u8> shared_room;
     Shadow shadow;
     Tally tally;
+    std::vector<float> operands;  // of a warpgroup's product
     Report* report;
 };
 
@@ -322,8 +283,39 @@ bool same_place(const Thread& thread, u64 one, u64 other);
 void check(Thread& thread, u64 address, u32 bytes, Access access, u64 site);
 void begin_copy(Thread& thread, u8* to, const u8* from, u64 site);
 void finish_copy(Thread& thread, u8* to, u64 site);
-void check_row(Thread& thread, u64 address, u64 site);
+void check_row(Thread& thread, u64 address, Access access, u64 site);
+void check_unit_read(Thread& thread, u64 address, u32 bytes, u32 agent, u32 time, const u32* seen, u64 site);
+void check_unit_write(Thread& thread, u64 address, u32 bytes, u32 mbarrier, u32 time, u64 site);
+void need_shared(Thread& thread, u64 address, u32 bytes, Access access);
+[[noreturn]] void refuse(Thread& thread, Fault fault, u64 address, u32 bytes, Access access, u64 detail = 0);
 void reset_shadow(Worker& worker, const Launch& launch);
+
+// barrier.cc
+void join_clocks(Block& block, u32* to, const u32* from);
+
+void make_mbarrier(Thread& thread, u64 address, u64 site);
+void check_mbarrier(Thread& thread, u64 address, u64 site);
+[[noreturn]] void refuse_copy_at(Thread& thread, const MbarrierModel& barrier, u64 address, u32 bytes, Access access);
+
+// mbarrier.cc
+MbarrierModel& need_mbarrier(Thread& thread, const void* at, u64 site);
+u32 mbarrier_number(const Block& block, const MbarrierModel& barrier);
+void note_load(Thread& thread, MbarrierModel& barrier, BulkCopy copy);
+void check_mbarriers(Thread& thread);
+
+// tma.cc
+void do_load(const BulkCopy& copy);
+void check_bulk_copies(Thread& thread);
+
+// wgmma.cc
+void check_registers(Thread& thread, u64 address, u32 bytes, Access access);
+bool arrive_as_warpgroup(Thread& thread, u32 group, Operation operation, u64 site, void* operands);
+void release_warpgroup(Block& block, u32 group, Thread& last);
+
+// warpgroup.cc
+void use_hopper(Block& block);
+void begin_hopper(Worker& worker);
+u32 end_hopper(const Worker& worker);
 
 // counters.cc
 void count_access(Thread& thread, u64 address, u32 bytes, u64 site);

@@ -40,8 +40,9 @@ static void enter() {
     Thread& thread = *current;
     const Launch& launch = *thread.block->launch;
     launch.call(launch.arguments);
+    if (!thread.bulk_copies.empty()) check_bulk_copies(thread);
     thread.has_returned = true;
-    ++thread.block->n_returned;
+    if (++thread.block->n_returned == thread.block->n_threads && thread.block->hopper.is_used) check_mbarriers(thread);
     run_next(&thread.stack_pointer, *thread.worker);
     __builtin_unreachable();
 }
@@ -100,6 +101,10 @@ static void report_stuck(Worker& worker) {
         const Thread& thread = worker.threads[i];
         report.waiting[i] = Waiting{thread.site, static_cast<u32>(thread.operation), thread.detail,
                                     static_cast<u32>(thread.has_returned), 0};
+        if (thread.operation != Operation::mbarrier_wait) continue;
+        const MbarrierModel& barrier = *static_cast<const MbarrierModel*>(thread.operands);
+        report.waiting[i].detail = barrier.missing;
+        report.waiting[i].bytes = barrier.bytes > 0 ? static_cast<u32>(barrier.bytes) : 0;
     }
     worker.has_failed = true;
 }
@@ -133,6 +138,11 @@ static void begin_block(Worker& worker, const Launch& launch, u64 number) {
         thread.copies.clear();
         thread.groups = 0;
         thread.last = nullptr;
+        thread.fences = 0;
+        thread.mbarrier_fences = 0;
+        thread.bulk_copies.clear();
+        thread.bulk_groups = 0;
+        thread.in_flight.clear();
         start(thread, enter);
         resume(thread);
     }
@@ -145,7 +155,12 @@ static void begin_block(Worker& worker, const Launch& launch, u64 number) {
         // Of absent warps too: an earlier block may have had them, and left its marks.
         for (u32& time : warp.clock) time = worker.shadow.time;
         ++warp.clock[w];
+        memcpy(warp.fenced, warp.clock, sizeof warp.fenced);
+        warp.fenced[w] = worker.shadow.time;
+        warp.product_groups = worker.shadow.time;
+        warp.needs_fence = true;
     }
+    begin_hopper(worker);
 }
 
 // Whether the block ended without a fault.
@@ -159,6 +174,7 @@ static bool run_block(Worker& worker, const Launch& launch, u64 number) {
         const u32 time = worker.block.warps[w].clock[w];
         if (time > worker.shadow.time) worker.shadow.time = time;
     }
+    worker.shadow.time = end_hopper(worker);
     return !worker.has_failed;
 }
 
