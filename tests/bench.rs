@@ -204,3 +204,24 @@ fn bench_gemm_without_a_gpu_fails_in_words_and_wrong_usage_exits_with_2() {
     assert!(error.contains("`--length` must be at most"), "{error}");
     program.fails("bench gemm --candidates 17", 2);
 }
+
+/// What a command's help says of each flag that decides how a step is planned.
+fn help_on_planning(command: &str) -> Vec<String> {
+    let text = Program::new().ok(&format!("{command} --help"));
+    let flags = ["precision", "grad-dtype", "attention", "nondeterministic", "without", "with", "head-chunk"];
+    let about = |flag: &str| {
+        let rest = ["[", " "].iter().find_map(|next| text.split_once(&format!("      --{flag}{next}")));
+        let (_, rest) = rest.unwrap_or_else(|| panic!("`{command}` has no --{flag}: {text}"));
+        rest.split("\n      --").next().unwrap_or_default().trim_end().to_owned()
+    };
+    flags.iter().map(|flag| about(flag)).collect()
+}
+
+#[test]
+fn every_command_that_plans_a_step_has_the_same_flags_for_it_with_the_same_help() {
+    let expected = help_on_planning("plan");
+    assert!(expected.iter().all(|about| about.contains("[default: ")), "{expected:#?}");
+    for command in ["train", "check", "profile", "bench step", "bench sweep", "bench gemm"] {
+        assert_eq!(help_on_planning(command), expected, "{command}");
+    }
+}

@@ -87,20 +87,23 @@ fn a_batch_is_found_by_memory_or_by_speed() {
 #[test]
 fn how_steps_are_planned_is_kept_with_the_run() {
     let program = Program::new();
-    let flags = "--without residual_in_linear --attention split --grad-dtype bf16 --nondeterministic";
+    let flags =
+        "--without residual_in_linear --attention split --grad-dtype fp32 --nondeterministic --head-chunk 24";
     program.ok(&format!("train {SMALL} --batch 2 --steps 4 --stop-after 2 {flags} --out run"));
     let options = |step: u64| {
         let manifest = program.json(&format!("run/step-{step:06}/checkpoint.json"));
         manifest.pointer("/progress/options/plan").cloned().unwrap_or_default()
     };
     let expected = serde_json::json!({
-        "attention": "split", "grad_dtype": "bf16", "nondeterministic": true, "without": ["residual_in_linear"]
+        "attention": "split", "grad_dtype": "fp32", "head_chunk": 24, "nondeterministic": true,
+        "without": ["residual_in_linear"]
     });
     assert_eq!(options(2), expected);
     let kept = String::from_utf8(program.bytes("run/config.toml")).expect("TOML is text");
     for line in [
         "attention = \"split\"",
-        "grad_dtype = \"bf16\"",
+        "grad_dtype = \"fp32\"",
+        "head_chunk = 24",
         "nondeterministic = true",
         "without = [\"residual_in_linear\"]",
     ] {
@@ -110,6 +113,9 @@ fn how_steps_are_planned_is_kept_with_the_run() {
     assert_eq!(options(4)["nondeterministic"], false);
     assert_eq!(options(4)["without"], expected["without"]);
     program.ok("train --config run/config.toml --out again");
+    let error = program.fails("train --config run/config.toml --grad-dtype bf16 --device cpu --out x", 1);
+    assert!(error.contains("`--grad-dtype` must be `fp32` on the CPU, found `bf16`"), "{error}");
+    assert!(!program.path("x").exists(), "nothing was begun");
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod texts;
 mod walk;
 mod work;
 
-use super::plan::Path as AttentionArgument;
+use super::plan_flags::PlanFlags;
 use super::{Declared, Outcome, kernels, units};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
@@ -21,7 +21,6 @@ use bar::Bar;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use kernwright_compile::HostCompiler;
-use kernwright_plan::dtype::{self, Dtype};
 use kernwright_plan::gpu::Gpu;
 use kernwright_plan::shape::Shape;
 use kernwright_plan::{Options, ops};
@@ -63,9 +62,8 @@ pub(super) struct Arguments {
     #[arg(long, alias = "arch", value_name = "GPU", value_delimiter = ',', value_parser = super::gpu::parse,
         long_help = super::gpu::list("GPUs whose kernels are run, between commas or repeated [default: those the shape declares, else all]"))]
     gpu: Vec<Gpu>,
-    /// Element type of matrix operands; by default that of the shape
-    #[arg(long, value_name = "TYPE", value_parser = precisions())]
-    precision: Option<String>,
+    #[command(flatten)]
+    plan: PlanFlags,
     /// Sequences in a batch
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     batch: u16,
@@ -75,12 +73,6 @@ pub(super) struct Arguments {
     /// Run the steps of this op only; may be given several times
     #[arg(long, value_name = "OP", value_parser = op_names(), hide_possible_values = true)]
     op: Vec<String>,
-    /// How attention is computed on the GPU
-    #[arg(long, value_name = "PATH", value_enum, default_value_t = AttentionArgument::Fused)]
-    attention: AttentionArgument,
-    /// Check the faster kernels that may add in any order
-    #[arg(long)]
-    nondeterministic: bool,
     /// Run the copies in DIR (<kernel>.cu, or <arch>/<kernel>.cu as `cuda --out` writes them) in place of the built-in
     /// kernels of these names
     #[arg(long, value_name = "DIR")]
@@ -129,9 +121,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     if let Some(name) = arguments.debug.as_ref().filter(|name| !all.iter().any(|one| one.name == **name)) {
         return Err(kernels::unknown(&named.name, name, &all).into());
     }
-    let precision = arguments.precision.as_deref().and_then(Dtype::precision);
-    let (attention, deterministic) = (arguments.attention.into(), !arguments.nondeterministic);
-    let options = Options { precision, attention, deterministic, ..Options::default() };
+    let options = arguments.plan.options(&Options::default(), &named.shape)?;
     let sizes = Sizes { batch: arguments.batch.into(), length: arguments.length.map(usize::from) };
     check_length(&named.shape, sizes.length)?;
     let is_asked = |op: &str, kernels: &[String]| {
@@ -141,7 +131,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let (walks, unreached) = work::walks(&named.shape, &options, sizes, &texts, &is_asked)?;
     check_asked(arguments, &walks, &edited, &named.name)?;
 
-    let precision = precision.unwrap_or(named.shape.precision).name();
+    let precision = options.precision(&named.shape).name();
     if !arguments.json {
         let gpus: Vec<&str> = texts.targets.iter().map(|arch| &*arch.name).collect();
         let parameters = units::grouped(named.shape.n_parameters());
@@ -239,17 +229,13 @@ fn check_asked(
     if let Some(name) = edited.iter().find(|name| !is_run(name)) {
         let folder = arguments.kernels.as_deref().unwrap_or(Path::new(""));
         return Err(format!(
-            "`{name}` in `{}` is not as it was, but this check does not run it: `--precision`, `--attention`, \
-             `--nondeterministic` and `--op` choose what is run",
+            "`{name}` in `{}` is not as it was, but this check does not run it: `--op` and how the \
+             steps are planned (`--precision`, `--attention`, `--nondeterministic`, `--without` and others) choose what is run",
             folder.display()
         )
         .into());
     }
     Ok(())
-}
-
-fn precisions() -> PossibleValuesParser {
-    PossibleValuesParser::new(dtype::ALL.iter().filter(|row| row.is_precision).map(|row| row.name))
 }
 
 fn op_names() -> PossibleValuesParser {

@@ -15,6 +15,7 @@ mod libraries;
 mod new;
 mod obstacle;
 mod plan;
+mod plan_flags;
 mod profile;
 mod progress;
 mod shape;

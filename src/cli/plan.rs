@@ -7,23 +7,20 @@ mod fold;
 mod listing;
 mod rows;
 
+use super::plan_flags::PlanFlags;
 use super::{Declared, Outcome, units};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 use kernwright_plan::arch::{self, Arch};
-use kernwright_plan::dtype::{self, Dtype};
 use kernwright_plan::gpu::Gpu;
 use kernwright_plan::ops::Op;
 use kernwright_plan::ops::attention::{Attention, Form};
-use kernwright_plan::options::AttentionPath;
-use kernwright_plan::passes::{ABLATIONS, SWITCHES};
 use kernwright_plan::plan::{Plan, Step};
 use kernwright_plan::{Options, train_step};
 use listing::{Detail, Listing};
 use rows::{Memory, StepRow, Totals};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::process::ExitCode;
 
 /// Flags of `plan`.
@@ -51,27 +48,8 @@ pub(super) struct Arguments {
     /// else sm_90a]
     #[arg(long, alias = "arch", value_name = "GPU", value_parser = super::gpu::parse, long_help = super::gpu::list("GPU whose speeds count [default: the first target of the shape, else sm_90a]"))]
     gpu: Option<Gpu>,
-    /// Element type of matrix operands; by default that of the shape
-    #[arg(long, value_name = "TYPE", value_parser = precisions())]
-    precision: Option<String>,
-    /// Element type of the weights' gradients, which are summed over micro-batches: fp32, or the precision
-    #[arg(long, value_name = "TYPE", value_parser = precisions(), default_value = Dtype::Fp32.name())]
-    grad_dtype: String,
-    /// How attention is computed on the GPU
-    #[arg(long, value_name = "PATH", value_enum, default_value_t = Path::Fused)]
-    attention: Path,
-    /// Let faster kernels add in any order: the same step may then differ in its last bits from run to run
-    #[arg(long)]
-    nondeterministic: bool,
-    /// Leave a pass out of the plan; may be given several times
-    #[arg(long, value_name = "PASS", value_parser = switches())]
-    without: Vec<String>,
-    /// Take the form that is measured against in place of the faster one; may be given several times
-    #[arg(long, value_name = "FORM", value_parser = ablations())]
-    with: Vec<String>,
-    /// Rows of logits that exist at once in the loss; by default as many as 512 MiB hold
-    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..))]
-    head_chunk: Option<u32>,
+    #[command(flatten)]
+    flags: PlanFlags,
     /// Show every step: identical layers are shown once otherwise
     #[arg(long)]
     all: bool,
@@ -84,26 +62,6 @@ pub(super) struct Arguments {
     /// Print everything as one JSON document
     #[arg(long)]
     json: bool,
-}
-
-/// Values of `--attention`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Path {
-    /// In one kernel that never writes the scores; with fp32 operands split
-    #[default]
-    Fused,
-    /// A product, a softmax and a product, with the scores in memory
-    Split,
-}
-
-impl From<Path> for AttentionPath {
-    fn from(path: Path) -> Self {
-        match path {
-            Path::Fused => Self::Fused,
-            Path::Split => Self::Split,
-        }
-    }
 }
 
 /// What `--json` prints.
@@ -151,29 +109,22 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
         return Ok(ExitCode::from(2));
     };
     let gpu = arguments.gpu.clone().unwrap_or_else(|| Gpu::of(default_target(&shape.targets)));
-    let precision = arguments.precision.as_deref().and_then(Dtype::precision);
-    let options = Options {
-        precision,
-        gradient: Dtype::precision(&arguments.grad_dtype).unwrap_or(Dtype::Fp32),
-        without: arguments.without.clone(),
-        with: arguments.with.clone(),
-        head_chunk: arguments.head_chunk.map(|rows| rows as usize),
-        attention: arguments.attention.into(),
-        multiprocessors: gpu.card.multiprocessors.map(|n| n as usize),
-        deterministic: !arguments.nondeterministic,
-        ..Options::default()
+    let of_gpu =
+        Options { multiprocessors: gpu.card.multiprocessors.map(|n| n as usize), ..Options::default() };
+    let options = match arguments.flags.options(&of_gpu, shape) {
+        Ok(options) => options,
+        Err(problem) => {
+            note(&format!("error: {problem}"));
+            return Ok(ExitCode::from(2));
+        }
     };
-    if let Err(problem) = options.check_gradient(shape) {
-        note(&format!("error: `--grad-dtype`: {problem}"));
-        return Ok(ExitCode::from(2));
-    }
     let plan = train_step(shape, &options, batch, length);
     if arguments.dump {
         line(plan.dump().trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
 
-    let precision = precision.unwrap_or(shape.precision);
+    let precision = options.precision(shape);
     let attention = path(&plan);
     let steps = rows::steps(&plan, &gpu, precision);
     let (totals, memory) = (rows::totals(&steps, n_tokens), rows::memory(&plan));
@@ -225,21 +176,4 @@ pub(super) fn path(plan: &Plan) -> &'static str {
 
 fn default_target(targets: &[Arch]) -> &Arch {
     targets.first().or_else(|| arch::find(ARCH)).unwrap_or(&arch::ALL[0])
-}
-
-pub(super) fn precisions() -> PossibleValuesParser {
-    PossibleValuesParser::new(dtype::ALL.iter().filter(|row| row.is_precision).map(|row| row.name))
-}
-
-pub(super) fn switches() -> PossibleValuesParser {
-    named(SWITCHES)
-}
-
-pub(super) fn ablations() -> PossibleValuesParser {
-    named(ABLATIONS)
-}
-
-fn named(all: &'static [(&str, &str)]) -> PossibleValuesParser {
-    use clap::builder::PossibleValue;
-    PossibleValuesParser::new(all.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)))
 }

@@ -30,7 +30,6 @@ use kernwright_model::trainer::Trainer;
 use kernwright_plan::options::RunsOn;
 use kernwright_plan::shape::parse_text;
 use kernwright_runtime::Cpu;
-use kernwright_runtime::gpu::products::Order;
 use memory::Room;
 use options::Settings;
 use report::Speed;
@@ -69,8 +68,9 @@ A GPU is taken where there is one, and computes in the precision of the shape; t
 on a GPU the next one is already asked for, so that it is never idle; --steps-per-launch asks for more at once, for steps
 so short that waiting shows. All memory is planned first: a batch that does not fit is refused before anything runs, with
 the command of the largest that does. --batch auto takes that one, --batch fastest tries powers of two up to it.
---attention, --without, --grad-dtype and --nondeterministic say how a GPU computes; a run keeps them, and a resumed run repeats the
-bits of one that was not stopped, the algorithms of matrix products included, unless --nondeterministic was given.
+--precision, --grad-dtype, --attention, --nondeterministic, --without, --with and --head-chunk say how a step is planned; a run keeps
+them, and a resumed run repeats the bits of one that was not stopped, the algorithms of matrix products included, unless
+--nondeterministic was given.
 
 Ctrl-C finishes the steps under way, saves and says how to go on; a second one ends at once. A run keeps its last two
 checkpoints, config.toml, shape.toml (where --shape was given), metrics.jsonl (a line per step; losses in nats
@@ -133,10 +133,10 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     check_begin(&settings, checkpoint, arguments.out.as_deref().filter(|_| !in_place))?;
     let split = settings.open_data(&model.shape)?;
 
-    let order = if settings.plan.nondeterministic { Order::Free } else { Order::Fixed };
+    let order = settings.plan.order();
     let open = || device::choose(&arguments.device, &model.shape, declared, environment, order);
     let (mut device, why) = open()?;
-    let plan_options = settings.plan.over(&device.options, &model.shape)?;
+    let plan_options = settings.plan.options(&device.options, &model.shape)?;
     let launches = if plan_options.runs_on == RunsOn::Gpu { Pace::AHEAD.launches } else { 1 };
     let pace = Pace { steps_per_launch: arguments.steps_per_launch, launches };
     let room = Room::new(device.free, &device.description, arguments.memory_budget);

@@ -6,7 +6,7 @@
 mod table;
 
 use super::super::device::{self, Asked, Device, DeviceArguments};
-use super::super::plan::precisions;
+use super::super::plan_flags::precisions;
 use super::super::{Declared, Outcome};
 use super::ablation::Stage;
 use super::case::{Case, TABLE};

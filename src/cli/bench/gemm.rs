@@ -8,7 +8,7 @@ mod products;
 mod timing;
 
 use super::super::device::{self, Asked};
-use super::super::plan::{Path, precisions, switches};
+use super::super::plan_flags::PlanFlags;
 use super::super::progress;
 use super::super::shape::ShapeArguments;
 use super::super::table::{Row, Side, Table};
@@ -17,10 +17,9 @@ use crate::environment::Environment;
 use crate::terminal::{line, note};
 use clap::Args;
 use kernwright_plan::card::Card;
-use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::MicroStep;
 use kernwright_plan::{Options, train_step};
-use kernwright_runtime::gpu::products::{CANDIDATES, Fp32, MOST_CANDIDATES, Message, Order, Settings};
+use kernwright_runtime::gpu::products::{CANDIDATES, Fp32, MOST_CANDIDATES, Message, Settings};
 use products::Shaped;
 use serde::Serialize;
 use std::process::ExitCode;
@@ -45,21 +44,11 @@ pub(super) struct Arguments {
     /// Tokens per sequence; by default the context of the shape, 1024 at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     length: Option<u32>,
-    /// Element type of matrix operands; by default that of the shape
-    #[arg(long, value_name = "TYPE", value_parser = precisions())]
-    precision: Option<String>,
-    /// How attention is computed: split makes products of it
-    #[arg(long, value_name = "PATH", value_enum, default_value_t = Path::Fused)]
-    attention: Path,
-    /// Leave a pass out of the plan; may be given several times
-    #[arg(long, value_name = "PASS", value_parser = switches())]
-    without: Vec<String>,
+    #[command(flatten)]
+    plan: PlanFlags,
     /// The products of a later micro-batch, which add to the gradients of weights
     #[arg(long)]
     later: bool,
-    /// Allow algorithms that add in any order
-    #[arg(long)]
-    nondeterministic: bool,
     /// Let products of fp32 operands round them to 10 bits of mantissa
     #[arg(long)]
     tf32: bool,
@@ -186,19 +175,14 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     }
     let settings = Settings {
         folder: None,
-        order: if arguments.nondeterministic { Order::Free } else { Order::Fixed },
+        order: arguments.plan.order(),
         fp32: if arguments.tf32 { Fp32::Tf32 } else { Fp32::Exact },
         candidates: usize::from(arguments.candidates),
         ..Settings::default()
     };
     let (mut gpu, arch) = device::bare(index, &named.shape, settings, environment)?;
-    let options = Options {
-        precision: arguments.precision.as_deref().and_then(Dtype::precision),
-        without: arguments.without.clone(),
-        attention: arguments.attention.into(),
-        deterministic: !arguments.nondeterministic,
-        ..Options::default()
-    };
+    let multiprocessors = Some(gpu.facts().multiprocessors as usize);
+    let options = arguments.plan.options(&Options { multiprocessors, ..Options::default() }, &named.shape)?;
     let micro = if arguments.later { MicroStep::Later } else { MicroStep::First };
     let plan = train_step(&named.shape, &options, batch, length);
     let card = Card::of(&gpu.facts().name, gpu.facts().memory);
@@ -224,7 +208,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         gpu: &gpu.facts().name,
         library: gpu.products().version(),
         card: card.map(|card| &*card.name),
-        deterministic: !arguments.nondeterministic,
+        deterministic: options.deterministic,
         totals: totals(&all),
         shapes: &all,
     };

@@ -3,16 +3,13 @@
 //! In: flags. Out: a Shape, options of its plan and an executor; or what is wrong with them.
 
 use super::super::device::{self, Asked, Device, DeviceArguments};
-use super::super::plan::{Path, ablations, precisions, switches};
+use super::super::plan_flags::PlanFlags;
 use super::super::shape::Named;
 use super::super::shape::changed::ChangedShape;
 use super::super::{Declared, units};
 use crate::environment::Environment;
 use clap::Args;
-use kernwright_plan::dtype::Dtype;
-use kernwright_plan::options::AttentionPath;
 use kernwright_plan::{Options, train_step};
-use kernwright_runtime::gpu::products::Order;
 use std::error::Error;
 use std::ffi::OsString;
 
@@ -22,27 +19,8 @@ pub(in super::super) struct Setting {
     /// Tokens per sequence; by default the context of the shape, 1024 at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     length: Option<u32>,
-    /// Element type of matrix operands; by default that of the shape, and fp32 on the CPU
-    #[arg(long, value_name = "TYPE", value_parser = precisions())]
-    precision: Option<String>,
-    /// How attention is computed on the GPU
-    #[arg(long, value_name = "PATH", value_enum, default_value_t = Path::Fused)]
-    attention: Path,
-    /// Let faster kernels add in any order: the same step may then differ in its last bits from run to run
-    #[arg(long)]
-    nondeterministic: bool,
-    /// Leave a pass out of the plan; may be given several times
-    #[arg(long, value_name = "PASS", value_parser = switches())]
-    without: Vec<String>,
-    /// Take a slower form, to measure it; may be given several times
-    #[arg(long, value_name = "FORM", value_parser = ablations())]
-    with: Vec<String>,
-    /// Rows of logits that exist at once [default: what a bound on their bytes allows]
-    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..))]
-    head_chunk: Option<u32>,
-    /// Element type of the gradients of weights: fp32, or the precision
-    #[arg(long, value_name = "TYPE", value_parser = precisions(), default_value = "fp32")]
-    grad_dtype: String,
+    #[command(flatten)]
+    plan: PlanFlags,
     /// Refuse a step whose plan needs more memory than this
     #[arg(long, value_name = "MiB", value_parser = clap::value_parser!(u64).range(1..))]
     memory_budget: Option<u64>,
@@ -74,13 +52,9 @@ impl Setting {
             let found = format!("`{batch}` times `{length}`");
             return Err(format!("`--batch` times `--length` must be below 2^31, found {found}").into());
         }
-        let order = if self.nondeterministic { Order::Free } else { Order::Fixed };
+        let order = self.plan.order();
         let device = device::executor(&self.device, &named.shape, declared, environment, order)?;
-        let options = self.options(&device.options);
-        if let (None, Some(found)) = (&device.gpu, options.precision.filter(|found| *found != Dtype::Fp32)) {
-            return Err(format!("`--precision` must be `fp32` on the CPU, found `{}`", found.name()).into());
-        }
-        options.check_gradient(&named.shape)?;
+        let options = self.plan.options(&device.options, &named.shape)?;
         if let Some(budget) = self.memory_budget.map(|mebibytes| mebibytes << 20) {
             let needed = train_step(&named.shape, &options, batch, length).arena_bytes as u64;
             if needed > budget {
@@ -105,49 +79,14 @@ impl Setting {
         }
     }
 
-    /// The options of a plan, over those that the device asks for.
-    fn options(&self, of_device: &Options) -> Options {
-        let asked = self.precision.as_deref().and_then(Dtype::precision);
-        Options {
-            precision: asked.or(of_device.precision),
-            gradient: Dtype::precision(&self.grad_dtype).unwrap_or(Dtype::Fp32),
-            without: self.without.clone(),
-            with: self.with.clone(),
-            head_chunk: self.head_chunk.map(|rows| rows as usize).or(of_device.head_chunk),
-            attention: AttentionPath::from(self.attention),
-            deterministic: !self.nondeterministic,
-            ..of_device.clone()
-        }
-    }
-
     /// The flags that say the same.
     pub(super) fn flags(&self) -> Vec<OsString> {
-        let mut flags: Vec<OsString> = Vec::new();
-        let mut add = |name: &str, value: String| flags.extend([name.into(), value.into()]);
+        let mut flags = self.plan.flags();
         if let Some(length) = self.length {
-            add("--length", length.to_string());
+            flags.extend(["--length".into(), length.to_string().into()]);
         }
-        if let Some(precision) = &self.precision {
-            add("--precision", precision.clone());
-        }
-        if self.attention == Path::Split {
-            add("--attention", "split".to_owned());
-        }
-        for pass in &self.without {
-            add("--without", pass.clone());
-        }
-        for form in &self.with {
-            add("--with", form.clone());
-        }
-        if let Some(rows) = self.head_chunk {
-            add("--head-chunk", rows.to_string());
-        }
-        add("--grad-dtype", self.grad_dtype.clone());
         if let Some(budget) = self.memory_budget {
-            add("--memory-budget", budget.to_string());
-        }
-        if self.nondeterministic {
-            flags.push("--nondeterministic".into());
+            flags.extend(["--memory-budget".into(), budget.to_string().into()]);
         }
         if let Some(device) = match self.device.device {
             Asked::Auto => None,

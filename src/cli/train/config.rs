@@ -186,7 +186,13 @@ fn allowed(arg: &Arg) -> String {
     if is(TypeId::of::<String>()) {
         return text.to_owned();
     }
-    let number = if is(TypeId::of::<f64>()) { "a number" } else { "a whole number from 0 to 2^64 - 1" };
+    let number = if is(TypeId::of::<f64>()) {
+        "a number"
+    } else if is(TypeId::of::<u32>()) {
+        "a whole number from 1 to 2^32 - 1"
+    } else {
+        "a whole number from 0 to 2^64 - 1"
+    };
     if is(TypeId::of::<Batch>()) { format!("{number}, `\"auto\"`, `\"fastest\"`") } else { number.to_owned() }
 }
 
@@ -206,6 +212,7 @@ fn found(value: &DeValue<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::plan_flags::PlanFlags;
 
     fn read(text: &str) -> Result<Config, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -240,14 +247,19 @@ mod tests {
     #[test]
     fn how_a_step_is_planned_may_be_said() {
         let config = read(
-            "batch = \"auto\"\nnondeterministic = true\nattention = \"split\"\nwithout = [\"residual_in_linear\"]",
+            "batch = \"auto\"\nnondeterministic = true\nattention = \"split\"\nwithout = [\"residual_in_linear\"]\n\
+             head_chunk = 64",
         )
         .unwrap();
         let flags = Flags {
             batch: Some(Batch::Auto),
-            nondeterministic: Some(true),
-            attention: Some(crate::cli::plan::Path::Split),
-            without: Some(vec!["residual_in_linear".to_owned()]),
+            plan: PlanFlags {
+                nondeterministic: Some(true),
+                attention: Some(crate::cli::plan_flags::Path::Split),
+                without: Some(vec!["residual_in_linear".to_owned()]),
+                head_chunk: Some(64),
+                ..PlanFlags::default()
+            },
             ..Flags::default()
         };
         assert_eq!(config.flags, flags);
@@ -293,6 +305,7 @@ mod tests {
             ),
             ("without = [3]", "1: `without` must be a list of `\"residual_in_linear\"`"),
             ("attention = \"both\"", "1: `attention` must be `\"fused\"`, `\"split\"`, found `\"both\"`"),
+            ("head_chunk = 0", "1: `head_chunk` must be a whole number from 1 to 2^32 - 1, found `0`"),
             ("clip = \"high\"", "1: `clip` must be a number, found `\"high\"`"),
             (r#"data = "a\u0000b""#, r#"1: `data` must be a path, text in quotes, found `"a\0b"`"#),
             ("data = 7", "1: `data` must be a path, text in quotes, found `7`"),

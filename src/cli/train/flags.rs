@@ -1,7 +1,7 @@
 //! The flags of `train` that are also the keys of its file: one list for both.
 
 use super::batch::Batch;
-use crate::cli::plan::{Path, precisions, switches};
+use crate::cli::plan_flags::PlanFlags;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use kernwright_model::schedule::{FORMS, Form};
@@ -50,19 +50,8 @@ pub(crate) struct Flags {
     /// Adds X times the square of the logits' log-sum-exp to the training loss, as in 1e-4 [default: 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(super) z_loss: Option<f64>,
-    /// How attention is computed on a GPU [default: fused]
-    #[arg(long, value_name = "PATH")]
-    pub(super) attention: Option<Path>,
-    /// Element type of the weights' gradients on a GPU, which are summed over micro-batches: fp32, or the precision
-    /// [default: fp32]
-    #[arg(long, value_name = "TYPE", value_parser = precisions())]
-    pub(super) grad_dtype: Option<String>,
-    /// Let faster kernels of a GPU add in any order: the same run may then differ in its last bits [default: false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(super) nondeterministic: Option<bool>,
-    /// Leave passes out of the plan; several are separated by commas [default: none]
-    #[arg(long, value_name = "PASS", value_delimiter = ',', value_parser = switches())]
-    pub(super) without: Option<Vec<String>>,
+    #[command(flatten)]
+    pub(super) plan: PlanFlags,
     /// Seed of weights and data order; a resumed run keeps it [default: 0]
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
@@ -89,12 +78,15 @@ impl Flags {
     pub(super) fn over(self, file: Self, mut overridden: impl FnMut(&'static str)) -> Self {
         macro_rules! over {
             ($($field:ident),*) => {
-                Self { $($field: {
-                    if self.$field.is_some() {
-                        overridden(stringify!($field));
-                    }
-                    self.$field.or(file.$field)
-                }),* }
+                Self {
+                    $($field: {
+                        if self.$field.is_some() {
+                            overridden(stringify!($field));
+                        }
+                        self.$field.or(file.$field)
+                    },)*
+                    plan: self.plan.over(file.plan, overridden),
+                }
             };
         }
         over!(
@@ -111,10 +103,6 @@ impl Flags {
             weight_decay,
             clip,
             z_loss,
-            attention,
-            grad_dtype,
-            nondeterministic,
-            without,
             seed,
             eval_every,
             eval_batches,

@@ -3,15 +3,12 @@
 use super::batch::Batch;
 use super::data::{Data, absolute};
 use super::flags::Flags;
-use crate::cli::plan::Path;
+use crate::cli::plan_flags::PlanFlags;
 use crate::cli::shape::Named;
 use kernwright_model::checkpoint::Checkpoint;
 use kernwright_model::schedule::{FORMS, Form, Schedule};
 use kernwright_model::split::Split;
 use kernwright_model::trainer::{Asked, TrainError, TrainOptions};
-use kernwright_plan::Options as PlanOptions;
-use kernwright_plan::dtype::Dtype;
-use kernwright_plan::options::RunsOn;
 use kernwright_plan::shape::Shape;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -26,43 +23,7 @@ pub(crate) struct Settings {
     pub(super) eval_every: u64,
     pub(super) save_every: u64,
     #[serde(default)]
-    pub(super) plan: PlanSettings,
-}
-
-/// How its steps are planned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct PlanSettings {
-    pub(super) attention: Path,
-    pub(super) grad_dtype: String,
-    pub(super) nondeterministic: bool,
-    pub(super) without: Vec<String>,
-}
-
-impl Default for PlanSettings {
-    fn default() -> Self {
-        let grad_dtype = Dtype::Fp32.name().to_owned();
-        Self { attention: Path::default(), grad_dtype, nondeterministic: false, without: Vec::new() }
-    }
-}
-
-impl PlanSettings {
-    /// The options that a device asks for, with these. On the host's cores everything is fp32.
-    pub(super) fn over(&self, of_device: &PlanOptions, shape: &Shape) -> Result<PlanOptions, String> {
-        let gradient = match of_device.runs_on {
-            RunsOn::Host => Dtype::Fp32,
-            RunsOn::Gpu => Dtype::precision(&self.grad_dtype).unwrap_or(Dtype::Fp32),
-        };
-        let options = PlanOptions {
-            attention: self.attention.into(),
-            deterministic: !self.nondeterministic,
-            gradient,
-            without: self.without.clone(),
-            ..of_device.clone()
-        };
-        options.check_gradient(shape).map_err(|problem| format!("`--grad-dtype`: {problem}"))?;
-        Ok(options)
-    }
+    pub(super) plan: PlanFlags,
 }
 
 impl Settings {
@@ -117,17 +78,8 @@ impl Settings {
             },
             eval_every: flags.eval_every.or(old.map(|old| old.eval_every)).unwrap_or(100),
             save_every: flags.save_every.or(old.map(|old| old.save_every)).unwrap_or(100),
-            plan: old.map(|old| old.plan.clone()).unwrap_or_default(),
+            plan: flags.plan.clone().over(old.map(|old| old.plan.clone()).unwrap_or_default(), |_| {}),
         };
-        let plan = &mut settings.plan;
-        plan.attention = flags.attention.unwrap_or(plan.attention);
-        if let Some(grad_dtype) = &flags.grad_dtype {
-            plan.grad_dtype.clone_from(grad_dtype);
-        }
-        plan.nondeterministic = flags.nondeterministic.unwrap_or(plan.nondeterministic);
-        if let Some(without) = &flags.without {
-            plan.without.clone_from(without);
-        }
         if let (Some(old), Some(progress)) = (old, progress) {
             settings.check_resumable(old)?;
             let asked = Asked { steps: flags.steps, warmup: flags.warmup, eval_batches: flags.eval_batches };

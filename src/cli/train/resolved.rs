@@ -8,6 +8,7 @@ use crate::cli::shape::Named;
 use crate::cli::shape::show::toml;
 use clap::ValueEnum as _;
 use kernwright_model::atomic_file::write_atomically;
+use kernwright_plan::dtype::Dtype;
 use kernwright_plan::shape::presets;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -78,7 +79,7 @@ fn text(settings: &Settings, model: &Named, keeps_shape: bool) -> String {
 
 /// The value of a key as TOML; none where it has none.
 fn value(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> Option<String> {
-    let train = &settings.train;
+    let Settings { train, plan, .. } = settings;
     Some(match key {
         "shape" if keeps_shape => quoted(SHAPE),
         "preset" if is_preset(model) => quoted(&model.name),
@@ -95,12 +96,13 @@ fn value(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> Op
         "weight_decay" => number(train.weight_decay),
         "clip" => number(train.clip),
         "z_loss" => number(train.z_loss),
-        "attention" => quoted(settings.plan.attention.to_possible_value()?.get_name()),
-        "grad_dtype" => quoted(&settings.plan.grad_dtype),
-        "nondeterministic" => settings.plan.nondeterministic.to_string(),
-        "without" if !settings.plan.without.is_empty() => {
-            toml::Value::from(settings.plan.without.clone()).to_string()
-        }
+        "precision" => quoted(plan.precision.as_deref()?),
+        "grad_dtype" => quoted(plan.grad_dtype.as_deref().unwrap_or(Dtype::Fp32.name())),
+        "attention" => quoted(plan.attention.unwrap_or_default().to_possible_value()?.get_name()),
+        "nondeterministic" => plan.is_free().to_string(),
+        "without" => list(plan.without.as_deref()?)?,
+        "with" => list(plan.with.as_deref()?)?,
+        "head_chunk" => plan.head_chunk?.to_string(),
         "seed" => train.seed.to_string(),
         "eval_every" => settings.eval_every.to_string(),
         "eval_batches" => train.eval_batches.to_string(),
@@ -112,7 +114,9 @@ fn value(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> Op
 /// Why a key has no value.
 fn absent(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> String {
     match (key, &settings.data.path) {
-        ("shape" | "without", _) => "none".to_owned(),
+        ("shape" | "without" | "with", _) => "none".to_owned(),
+        ("precision", _) => "that of the shape, and fp32 on the CPU".to_owned(),
+        ("head_chunk", _) => "as many as 512 MiB hold".to_owned(),
         ("preset", _) if keeps_shape => "the shape is in a file".to_owned(),
         ("final_rate" | "decay_fraction", _) => "the schedule does not use it".to_owned(),
         ("data", None) => "the built-in text".to_owned(),
@@ -125,6 +129,11 @@ fn number(value: f64) -> String {
     format!("{value:?}")
 }
 
+/// Several words; none where there are none.
+fn list(words: &[String]) -> Option<String> {
+    (!words.is_empty()).then(|| toml::Value::from(words.to_vec()).to_string())
+}
+
 /// Text in quotes, as TOML escapes it.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
@@ -133,7 +142,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::plan::Path;
+    use crate::cli::plan_flags::{Path, PlanFlags};
     use crate::cli::train::batch::Batch;
     use crate::cli::train::config::Config;
     use crate::cli::train::data::Data;
@@ -161,10 +170,15 @@ mod tests {
             weight_decay: Some(0.0),
             clip: Some(1e30),
             z_loss: Some(1e-4),
-            attention: Some(Path::Split),
-            grad_dtype: Some("bf16".to_owned()),
-            nondeterministic: Some(true),
-            without: Some(vec!["residual_in_linear".to_owned()]),
+            plan: PlanFlags {
+                precision: Some("bf16".to_owned()),
+                grad_dtype: Some("bf16".to_owned()),
+                attention: Some(Path::Split),
+                nondeterministic: Some(true),
+                without: Some(vec!["residual_in_linear".to_owned(), "narrow_gradient".to_owned()]),
+                with: Some(vec!["residual_copy".to_owned()]),
+                head_chunk: Some(48),
+            },
             seed: Some(u64::MAX),
             eval_every: Some(0),
             eval_batches: Some(9),
@@ -186,6 +200,9 @@ mod tests {
             // The built-in text has no path, and a preset no file.
             let absent = [
                 "# without: none",
+                "# with: none",
+                "# precision: that of the shape, and fp32 on the CPU",
+                "# head_chunk: as many as 512 MiB hold",
                 "# data: the built-in text",
                 "# shape: none",
                 "# decay_fraction: the schedule does not use it",
