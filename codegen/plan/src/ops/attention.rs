@@ -299,7 +299,8 @@ impl Operation for AttentionBackward {
             BackwardForm::Free | BackwardForm::Ordered => None,
             BackwardForm::Split { .. } => Some(4 * Dtype::Fp32.bytes() + 5 * io.dtype("q").bytes()),
         };
-        self.attention.cost_of(io, (5.0, 8.0), moved)
+        let cost = self.attention.cost_of(io, (5.0, 8.0), moved);
+        Cost { bytes: cost.bytes + fused_backward::sum_bytes(io), ..cost }
     }
 
     fn lower(&self, io: &Io, arch: &Arch) -> Lowered {

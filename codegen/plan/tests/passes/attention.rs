@@ -230,7 +230,8 @@ fn scores_in_memory_cost_bytes_and_products_over_all_pairs() {
     for (name, shape) in shapes() {
         let (batch, length) = (3, 57.min(shape.context));
         let [fused, split] = [AttentionPath::Fused, AttentionPath::Split].map(|attention| {
-            train_step(&shape, &Options { attention, ..options(Dtype::Bf16) }, batch, length)
+            let [_, together] = split_heads::both(&Options { attention, ..options(Dtype::Bf16) });
+            train_step(&shape, &together, batch, length)
         });
         for (step, other) in split.steps.iter().zip(&fused.steps).filter(|(step, _)| is_attention(step)) {
             let (op, backward) = match &step.op {
@@ -250,6 +251,32 @@ fn scores_in_memory_cost_bytes_and_products_over_all_pairs() {
                 cost.tensor_flops > of_fused.tensor_flops || !op.causal,
                 "{name}: the mask saves nothing"
             );
+        }
+    }
+}
+
+#[test]
+fn sums_that_blocks_share_cost_the_bytes_that_pass_through_memory() {
+    for (name, shape) in shapes() {
+        let (batch, length) = (3, 57.min(shape.context));
+        for deterministic in [true, false] {
+            let [split, together] = split_heads::both(&Options { deterministic, ..options(Dtype::Bf16) })
+                .map(|options| train_step(&shape, &options, batch, length));
+            let [_, together_ordered] = split_heads::both(&options(Dtype::Bf16));
+            let ordered = train_step(&shape, &together_ordered, batch, length);
+            for (index, step) in split.steps.iter().enumerate() {
+                let Op::AttentionBackward(backward) = &step.op else { continue };
+                let op = &backward.attention;
+                let bytes = |plan: &Plan| plan.steps[index].op.cost(&plan.io(&plan.steps[index])).bytes;
+                // In fp32, of every query head: shares of keys and of values, written and read.
+                let shares = 2.0 * 2.0 * 4.0 * (batch * length * op.heads * op.head_dim) as f64;
+                let shares = if op.heads > op.kv_heads { shares } else { 0.0 };
+                assert_eq!(bytes(&split) - bytes(&together), shares, "{name}");
+                // Of whole fragments of queries: set to zero, added to, read.
+                let sums = 4.0 * 4.0 * (batch * length.next_multiple_of(16) * op.heads * op.head_dim) as f64;
+                let sums = if deterministic { 0.0 } else { sums };
+                assert_eq!(bytes(&together) - bytes(&ordered), sums, "{name}");
+            }
         }
     }
 }

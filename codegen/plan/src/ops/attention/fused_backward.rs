@@ -31,6 +31,16 @@ pub fn shares_shape(op: &Attention, sequences: usize) -> Vec<usize> {
     vec![sequences * op.length, op.heads * op.head_dim]
 }
 
+/// Bytes that sums which blocks share move through memory: shares are written and read, and the sum of d_q is set to
+/// zero, read and written where it is added to, and read.
+#[allow(clippy::cast_precision_loss)]
+pub(super) fn sum_bytes(io: &Io) -> f64 {
+    let passes = SHARES.map(|slot| (slot, 2.0)).into_iter().chain([("d_q_sum", 4.0)]);
+    let bytes =
+        passes.filter_map(|(slot, passes)| Some(passes * io.plan.buffer(io.id(slot)?).bytes() as f64));
+    bytes.sum()
+}
+
 pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lowered {
     let op = &backward.attention;
     let gradients = ["d_q", "d_k", "d_v"];
