@@ -100,6 +100,41 @@ fn a_shape_out_of_a_file_is_kept_with_the_run() {
 }
 
 #[test]
+#[cfg(feature = "render")]
+fn fields_of_the_shape_may_be_changed_and_the_run_keeps_what_comes_of_it() {
+    let program = Program::new();
+    let small = format!("--device cpu --set model.layers=1 --set feed_forward.d_ff=40 {SMALL} --steps 4");
+    program.ok(&format!("train {small} --stop-after 2"));
+    let run = "runs/tiny-with-model.layers-1-feed_forward.d_ff-40";
+    let text = String::from_utf8(program.bytes(&format!("{run}/shape.toml"))).expect("TOML is text");
+    assert!(text.contains("layers = 1") && text.contains("d_ff = 40"), "{text}");
+    program.ok(&format!("train {small} --out whole"));
+    // The file of the run stands for its flags, and a key of a file does what the flag does.
+    program.ok(&format!("train --config {run}/config.toml --out again"));
+    program.file("run.toml", b"set = [\"model.layers = 1\", \"feed_forward.d_ff = 40\"]\nsteps = 4");
+    program.ok(&format!("train --config run.toml --device cpu {SMALL} --out by_file"));
+    for other in ["again", "by_file"] {
+        assert!(weights(&program, "whole", 4) == weights(&program, other, 4), "{other}");
+    }
+    // What the shape is may be said again; what it is not is refused, and the run stays as it was.
+    for wrong in ["--set model.layers=3", "--preset tiny", "--preset tiny --set model.layers=1"] {
+        let error = program.fails(&format!("train --resume {run} {wrong}"), 1);
+        let field = if wrong == "--set model.layers=3" { "model.layers" } else { "feed_forward.d_ff" };
+        assert!(
+            error.contains(&format!("`{field}` is `")) && error.contains("in the checkpoint, `"),
+            "{error}"
+        );
+        assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    }
+    assert!(!program.path(&format!("{run}/step-000004")).exists());
+    program.ok(&format!("train --resume {run} --set model.layers=1"));
+    assert!(weights(&program, "whole", 4) == weights(&program, run, 4));
+    let error = program.fails("train --set model.layer=3 --out x", 1);
+    assert!(error.contains("--set: ") && error.contains("did you mean"), "{error}");
+    assert!(!program.path("x").exists());
+}
+
+#[test]
 fn flags_win_over_the_file_and_the_file_over_the_checkpoint() {
     let program = Program::new();
     program

@@ -13,7 +13,8 @@ mod report;
 mod resolved;
 
 use super::device::{self, DeviceArguments};
-use super::shape::{Named, ShapeArguments};
+use super::shape::Named;
+use super::shape::changed::ChangedShape;
 use super::{Declared, Outcome, shell};
 use crate::environment::Environment;
 use crate::terminal;
@@ -49,6 +50,8 @@ Examples:
   kernwright train --data book.txt --steps 2000     your own text: a file, or a folder of files
   kernwright train --data tokens.bin --preset gpt2-124m
                                                     u16 tokens as nanoGPT and llm.c write them
+  kernwright train --set model.layers=4 --set model.residual=bf16
+                                                    another shape, by its fields
   kernwright train --resume runs/tiny --steps 4000  go on, for longer
   kernwright train --config runs/tiny/config.toml   the same run again, to the bit
   kernwright train --preset seed-102m --data tokens.bin --length 1024 --batch auto
@@ -61,7 +64,7 @@ writes its own as config.toml.
 
 A resumed run may have another --batch or --accumulate: it goes on with the next token, and unless told otherwise its
 warm-up and its end stay at the tokens where they were, so that its steps are counted anew. --length and --seed cut and
-order the data and stay. A run with --schedule wsd is prolonged by --steps from before its decay; the checkpoint there
+order the data and stay, as does the shape, whatever --set says. A run with --schedule wsd is prolonged by --steps from before its decay; the checkpoint there
 is kept, and --resume RUN/step-NNNNNN --out NEW begins a new run from it.
 
 A GPU is taken where there is one, and computes in the precision of the shape; the CPU computes in fp32. While a step runs
@@ -77,7 +80,7 @@ checkpoints, config.toml, shape.toml (where --shape was given), metrics.jsonl (a
 per token) and loss.svg. A folder whose run ended before its first checkpoint may be given to --out again.")]
 pub(super) struct Arguments {
     #[command(flatten)]
-    shape: ShapeArguments,
+    shape: ChangedShape,
     #[command(flatten)]
     flags: Flags,
     /// Take flags left out from this TOML file
@@ -111,8 +114,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let mut config = arguments.config.as_deref().map(Config::read).transpose()?;
     let (shape, mut flags) = match &mut config {
         Some(config) => {
-            let shape = if arguments.shape.is_given() { &arguments.shape } else { &config.shape };
-            let (shape, file) = (shape.clone(), config.flags.clone());
+            let (shape, file) = (arguments.shape.clone().over(config.shape.clone()), config.flags.clone());
             (shape, arguments.flags.clone().over(file, |key| config.overridden(key)))
         }
         None => (arguments.shape.clone(), arguments.flags.clone()),
@@ -242,21 +244,24 @@ fn watch_signals() -> Result<Arc<AtomicUsize>, Box<dyn Error>> {
     Ok(arrived)
 }
 
-/// The Shape to train: that of the checkpoint, which must be the one asked for, where one was asked for.
+/// The Shape to train: that of the checkpoint, which must be the one asked for, where one was asked for. Without a Shape
+/// changes are to that of the checkpoint: they may say again what it is, and nothing else.
 fn choose_shape(
-    arguments: &ShapeArguments,
+    arguments: &ChangedShape,
     declared: Option<Declared>,
     checkpoint: Option<&Checkpoint>,
 ) -> Result<Named, Box<dyn Error>> {
     let Some(checkpoint) = checkpoint else { return arguments.resolve(declared) };
     let text = &checkpoint.manifest.progress.shape;
-    if arguments.is_given() || declared.is_some() {
+    if arguments.base.is_given() || declared.is_some() {
         let model = arguments.resolve(declared)?;
         check_shape(text, &model.shape.text())?;
         return Ok(model);
     }
     let name = checkpoint.manifest.progress.options.get("model").and_then(|name| name.as_str());
-    Ok(Named { name: name.unwrap_or("model").to_owned(), shape: parse_text(text)? })
+    let model = Named { name: name.unwrap_or("model").to_owned(), shape: parse_text(text)? };
+    check_shape(text, &arguments.of(model.clone())?.shape.text())?;
+    Ok(model)
 }
 
 /// What would fail only after the data was read. `new` is the folder to be made, where it has a name.

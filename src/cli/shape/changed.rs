@@ -20,16 +20,29 @@ pub(in super::super) struct ChangedShape {
 impl ChangedShape {
     /// The Shape.
     pub(in super::super) fn resolve(&self, declared: Option<Declared>) -> Result<Named, Box<dyn Error>> {
-        let Named { name, shape } = self.base.resolve(declared)?;
+        self.of(self.base.resolve(declared)?)
+    }
+
+    /// A Shape with these changes.
+    pub(in super::super) fn of(&self, base: Named) -> Result<Named, Box<dyn Error>> {
         if self.set.is_empty() {
-            return Ok(Named { name, shape });
+            return Ok(base);
         }
+        let Named { name, shape } = base;
         let shape = shape.with(&read_text(&self.set.join("\n"))).map_err(|problems| {
             let lines: Vec<_> =
                 problems.into_iter().map(|problem| format!("--set: {}", problem.message)).collect();
             lines.join("\n")
         })?;
         Ok(Named { name: format!("{name} with {}", self.set.join(", ")), shape })
+    }
+
+    /// These over `others`, which were given elsewhere.
+    pub(in super::super) fn over(self, others: Self) -> Self {
+        Self {
+            base: if self.base.is_given() { self.base } else { others.base },
+            set: if self.set.is_empty() { others.set } else { self.set },
+        }
     }
 
     /// The flags that say the same.

@@ -6,9 +6,9 @@
 
 use super::batch::Batch;
 use super::{Arguments, Flags};
-use crate::cli::shape::ShapeArguments;
+use crate::cli::shape::changed::ChangedShape;
 use clap::error::{ContextKind, ContextValue};
-use clap::{Arg, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, Args, Command, FromArgMatches};
 use kernwright_model::trainer::TrainError;
 use std::any::TypeId;
 use std::error::Error;
@@ -20,7 +20,7 @@ use toml::de::{DeTable, DeValue};
 /// What a file says.
 #[derive(Debug)]
 pub(super) struct Config {
-    pub(super) shape: ShapeArguments,
+    pub(super) shape: ChangedShape,
     pub(super) flags: Flags,
     path: PathBuf,
     /// Each key and its line.
@@ -59,10 +59,12 @@ impl Config {
                 let (allowed, found) = (allowed(arg), found(value.get_ref()));
                 (Some(value.span().start), format!("`{name}` must be {allowed}, found {found}"))
             };
-            let mut word = OsString::from(format!("--{}=", flag(name)));
-            word.push(value_of(arg, value.get_ref(), folder).ok_or_else(wrong)?);
-            command.clone().try_get_matches_from([&word]).map_err(|_| wrong())?;
-            words.push(word);
+            for value in values_of(arg, value.get_ref(), folder).ok_or_else(wrong)? {
+                let mut word = OsString::from(format!("--{}=", flag(name)));
+                word.push(value);
+                command.clone().try_get_matches_from([&word]).map_err(|_| wrong())?;
+                words.push(word);
+            }
             places.push((name.to_owned(), line(text.as_bytes(), at)));
         }
         if ["preset", "shape"].iter().all(|key| places.iter().any(|(other, _)| other == key)) {
@@ -70,7 +72,7 @@ impl Config {
         }
         let taken = |error: clap::Error| (None, error.to_string().replace('\n', " "));
         let matches = command.try_get_matches_from(words).map_err(taken)?;
-        let shape = ShapeArguments::from_arg_matches(&matches).map_err(taken)?;
+        let shape = ChangedShape::from_arg_matches(&matches).map_err(taken)?;
         let flags = Flags::from_arg_matches(&matches).map_err(taken)?;
         Ok(Self { shape, flags, path: path.to_owned(), places })
     }
@@ -102,7 +104,7 @@ fn line(text: &[u8], byte: usize) -> usize {
 /// A command whose flags are the keys of a file.
 pub(super) fn keys() -> Command {
     let command = Command::new("config").no_binary_name(true).disable_help_flag(true);
-    Flags::augment_args(ShapeArguments::augment_args(command))
+    Flags::augment_args(ChangedShape::augment_args(command))
 }
 
 /// The name of the flag of a key.
@@ -141,6 +143,21 @@ fn suggestion(command: &Command, flag: &str) -> Option<String> {
     }
 }
 
+/// May the flag be given several times? Then its key holds a list.
+fn is_list(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Append)
+}
+
+/// The values as one would type each after the flag; none when one is of the wrong type.
+fn values_of(arg: &Arg, value: &DeValue<'_>, folder: &Path) -> Option<Vec<OsString>> {
+    match value {
+        DeValue::Array(words) if is_list(arg) && !words.is_empty() => {
+            words.iter().map(|word| word.get_ref().as_str().map(OsString::from)).collect()
+        }
+        value => Some(vec![value_of(arg, value, folder)?]),
+    }
+}
+
 /// The value as one would type it after the flag; none when it is of the wrong type.
 fn value_of(arg: &Arg, value: &DeValue<'_>, folder: &Path) -> Option<OsString> {
     let is = |id: TypeId| arg.get_value_parser().type_id() == id;
@@ -148,10 +165,6 @@ fn value_of(arg: &Arg, value: &DeValue<'_>, folder: &Path) -> Option<OsString> {
     let is_word = !is_bool && (is(TypeId::of::<String>()) || !arg.get_possible_values().is_empty());
     match value {
         DeValue::Boolean(value) if is_bool => Some(value.to_string().into()),
-        DeValue::Array(words) if arg.get_value_delimiter().is_some() => {
-            let words = words.iter().map(|word| word.get_ref().as_str());
-            Some(words.collect::<Option<Vec<_>>>()?.join(",").into())
-        }
         DeValue::String(text) if is(TypeId::of::<Batch>()) => Some(text.as_ref().into()),
         // No path holds a zero byte.
         DeValue::String(text) if is(TypeId::of::<PathBuf>()) && !text.contains('\0') => {
@@ -176,7 +189,7 @@ fn allowed(arg: &Arg) -> String {
     let words: Vec<_> =
         arg.get_possible_values().iter().map(|value| format!("`\"{}\"`", value.get_name())).collect();
     if !words.is_empty() {
-        let list = if arg.get_value_delimiter().is_some() { "a list of " } else { "" };
+        let list = if is_list(arg) { "a list of " } else { "" };
         return format!("{list}{}", words.join(", "));
     }
     let text = "text in quotes";
@@ -184,7 +197,7 @@ fn allowed(arg: &Arg) -> String {
         return format!("a path, {text}");
     }
     if is(TypeId::of::<String>()) {
-        return text.to_owned();
+        return if is_list(arg) { format!("a list of {text}") } else { text.to_owned() };
     }
     let number = if is(TypeId::of::<f64>()) {
         "a number"
@@ -240,7 +253,7 @@ mod tests {
             ..Flags::default()
         };
         assert_eq!(config.flags, flags);
-        assert_eq!(config.shape.preset.as_deref(), Some("gpt2-124m"));
+        assert_eq!(config.shape.base.preset.as_deref(), Some("gpt2-124m"));
         assert_eq!(read("").unwrap().flags, Flags::default());
     }
 
@@ -263,6 +276,15 @@ mod tests {
             ..Flags::default()
         };
         assert_eq!(config.flags, flags);
+    }
+
+    #[test]
+    fn fields_of_the_shape_may_be_changed() {
+        let config = read("set = [\"model.layers = 3\", \"attention.pattern=[local, global]\"]").unwrap();
+        assert_eq!(config.shape.set, ["model.layers = 3", "attention.pattern=[local, global]"]);
+        let flags = ChangedShape { set: vec!["model.layers=4".to_owned()], ..ChangedShape::default() };
+        assert_eq!(flags.clone().over(config.shape.clone()).set, flags.set);
+        assert_eq!(ChangedShape::default().over(config.shape.clone()).set, config.shape.set);
     }
 
     #[test]
@@ -303,6 +325,9 @@ mod tests {
                 "nondeterministic = \"true\"",
                 "1: `nondeterministic` must be `true` or `false`, found `\"true\"`",
             ),
+            ("without = []", "1: `without` must be a list of `\"residual_in_linear\"`"),
+            ("set = [\"model.layers\", 4]", "1: `set` must be a list of text in quotes, found a list"),
+            ("set = [\"model.layers=\"]", "1: `set` must be a list of text in quotes, found a list"),
             ("without = [3]", "1: `without` must be a list of `\"residual_in_linear\"`"),
             ("attention = \"both\"", "1: `attention` must be `\"fused\"`, `\"split\"`, found `\"both\"`"),
             ("head_chunk = 0", "1: `head_chunk` must be a whole number from 1 to 2^32 - 1, found `0`"),

@@ -14,6 +14,9 @@ use std::time::SystemTime;
 /// Where runs go unless told otherwise.
 const RUNS: &str = "runs";
 
+/// Signs of a folder's name: every file system has room for so many.
+const MOST_SIGNS: usize = 60;
+
 /// The folder of a run.
 pub(super) struct Destination {
     pub(super) folder: PathBuf,
@@ -70,7 +73,8 @@ impl Destination {
             return Ok(destination);
         }
         for number in 1.. {
-            let name = if number == 1 { model.to_owned() } else { format!("{model}-{number}") };
+            let model = plain(model);
+            let name = if number == 1 { model } else { format!("{model}-{number}") };
             let folder = Path::new(RUNS).join(name);
             match make(&folder) {
                 Ok(()) => return Self::of(folder),
@@ -103,6 +107,14 @@ impl Destination {
             ));
         }
     }
+}
+
+/// What a model is called, as a folder that can be typed: `tiny with model.layers=4` is in `tiny-with-model.layers-4`.
+fn plain(model: &str) -> String {
+    let is_plain = |sign: char| sign.is_alphanumeric() || "._-".contains(sign);
+    let words: Vec<_> = model.split(|sign| !is_plain(sign)).filter(|word| !word.is_empty()).collect();
+    let name: String = words.join("-").chars().take(MOST_SIGNS).collect();
+    if name.trim_matches('.').is_empty() { "model".to_owned() } else { name }
 }
 
 /// A new run may begin in a folder that does not exist, is empty, or holds a run that ended before its first
@@ -229,4 +241,25 @@ fn newest() -> Option<PathBuf> {
         Some((modified, path))
     });
     touched.max().map(|(_, path)| path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_called_as_the_model_in_signs_that_need_no_quotes() {
+        for (model, folder) in [
+            ("gpt2-124m", "gpt2-124m"),
+            ("qwen2.5-0.5b", "qwen2.5-0.5b"),
+            ("tiny with model.layers=4, attention.full", "tiny-with-model.layers-4-attention.full"),
+            ("hirn_größe", "hirn_größe"),
+            ("../x", "..-x"),
+            ("..", "model"),
+            ("=", "model"),
+        ] {
+            assert_eq!(plain(model), folder, "{model}");
+        }
+        assert_eq!(plain(&"ö".repeat(300)).len(), 120);
+    }
 }

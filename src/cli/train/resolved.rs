@@ -114,10 +114,10 @@ fn value(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> Op
 /// Why a key has no value.
 fn absent(key: &str, settings: &Settings, model: &Named, keeps_shape: bool) -> String {
     match (key, &settings.data.path) {
-        ("shape" | "without" | "with", _) => "none".to_owned(),
+        ("preset" | "set", _) if keeps_shape => "the shape is in a file".to_owned(),
+        ("shape" | "set" | "without" | "with", _) => "none".to_owned(),
         ("precision", _) => "that of the shape, and fp32 on the CPU".to_owned(),
         ("head_chunk", _) => "as many as 512 MiB hold".to_owned(),
-        ("preset", _) if keeps_shape => "the shape is in a file".to_owned(),
         ("final_rate" | "decay_fraction", _) => "the schedule does not use it".to_owned(),
         ("data", None) => "the built-in text".to_owned(),
         _ => format!("the model is {}", model.name.escape_debug()),
@@ -187,7 +187,7 @@ mod tests {
         let settings = Settings::resolve(&flags, &tiny(), None).unwrap();
         write(folder.path(), &settings, &tiny(), None).unwrap();
         let read = Config::read(&folder.path().join(FILE)).unwrap();
-        assert_eq!((read.flags, read.shape.preset.as_deref()), (flags, Some("tiny")));
+        assert_eq!((read.flags, read.shape.base.preset.as_deref()), (flags, Some("tiny")));
     }
 
     #[test]
@@ -201,6 +201,7 @@ mod tests {
             let absent = [
                 "# without: none",
                 "# with: none",
+                "# set: none",
                 "# precision: that of the shape, and fp32 on the CPU",
                 "# head_chunk: as many as 512 MiB hold",
                 "# data: the built-in text",
