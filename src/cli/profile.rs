@@ -18,7 +18,7 @@ use clap::Args;
 use kernwright_plan::executor::MicroStep;
 use kernwright_plan::plan::Phase;
 use kernwright_runtime::Profile;
-use rows::{Document, Group, KernelRow, Timing};
+use rows::{Document, Group, KernelRow, Rows, Timing};
 use std::collections::HashMap;
 use std::error::Error;
 use std::fs;
@@ -30,8 +30,9 @@ use std::time::Instant;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 The times are those of a whole step: of each launch by the GPU's own records, or by events between the launches (which is \
-said); on the CPU of each op. Work and bytes are the plan's: those of a step with several kernels are shared by their \
-times. A share of the roofline is the least time that the card could need over the time it took.
+said); on the CPU of each op. Work and bytes are the plan's, of a step or of a product: a kernel that is one of several of \
+a step is not rated, but the step is, as a whole. A share of the roofline is the least time that the card could need over \
+the time it took.
 
 Examples:
   kernwright profile --preset seed-102m --batch 32 --nondeterministic
@@ -54,6 +55,9 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
 }
+
+/// What steps are called whose kernels are not rated one by one.
+const WHOLES: &str = "steps of several launches, each as a whole (their times are in the rows above)";
 
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
@@ -87,7 +91,7 @@ fn measure(arguments: &Arguments, prepared: Prepared) -> Result<Document, Box<dy
     let precision = options.precision.unwrap_or(named.shape.precision);
     let card = device.gpu.as_ref().and_then(|gpu| gpu.card);
     let arch = device.gpu.as_ref().map(|gpu| &gpu.arch);
-    let (kernels, groups) = rows::rows(training.plan(), &timings, arch, card, precision);
+    let Rows { kernels, steps, groups } = rows::rows(training.plan(), &timings, arch, card, precision);
     Ok(Document {
         model: named.name.clone(),
         device: device.description,
@@ -101,6 +105,7 @@ fn measure(arguments: &Arguments, prepared: Prepared) -> Result<Document, Box<dy
         kernel_seconds: kernels.iter().map(|row| row.seconds).sum(),
         groups,
         kernels,
+        steps,
     })
 }
 
@@ -174,6 +179,10 @@ fn lines(document: &Document) -> Vec<String> {
         for row in document.kernels.iter().filter(|row| row.group == *group) {
             table.rows.push(Row::Cells(cells(row)));
         }
+    }
+    if !document.steps.is_empty() {
+        table.rows.push(Row::Heading(format!("{WHOLES}:")));
+        table.rows.extend(document.steps.iter().map(|row| Row::Cells(cells(row))));
     }
     lines.extend(table.lines());
     lines

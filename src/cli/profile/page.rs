@@ -57,14 +57,19 @@ pub(super) fn page(document: &Document) -> String {
     );
     page.push_str(&groups(&document.groups));
     if let Some(card) = &document.card {
-        let picture = roofline::picture(&document.kernels, card);
+        let picture = roofline::picture(document.kernels.iter().chain(&document.steps), card);
         if !picture.is_empty() {
             let name = escaped(&card.name);
             let _ = write!(page, "<h2>Roofline of {name}</h2>\n{picture}");
-            page.push_str("<p>A disc is a kernel; its area is its share of the time.</p>\n");
+            page.push_str(
+                "<p>A disc is a kernel, or a step of several; its area is its share of the time.</p>\n",
+            );
         }
     }
-    page.push_str(&table(&document.kernels));
+    page.push_str(&table("Kernels", "kernel", &document.kernels));
+    if !document.steps.is_empty() {
+        page.push_str(&table("Steps of several launches, each as a whole", "step", &document.steps));
+    }
     page.push_str("</body>\n</html>\n");
     page
 }
@@ -93,12 +98,13 @@ fn groups(groups: &[Group]) -> String {
     text + "</ul>\n"
 }
 
-fn table(kernels: &[KernelRow]) -> String {
-    let mut text = "<h2>Kernels</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>kernel</th><th></th><th>launches</th>\
-                    <th>ms</th><th>share</th><th>TB/s</th><th>TFLOP/s</th><th>roofline</th></tr></thead>\n<tbody>\n"
-        .to_owned();
-    let most = kernels.iter().map(|row| row.share).fold(0.0, f64::max);
-    for row in kernels {
+fn table(title: &str, of: &str, rows: &[KernelRow]) -> String {
+    let mut text = format!(
+        "<h2>{title}</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>{of}</th><th></th><th>launches</th><th>ms</th>\
+         <th>share</th><th>TB/s</th><th>TFLOP/s</th><th>roofline</th></tr></thead>\n<tbody>\n"
+    );
+    let most = rows.iter().map(|row| row.share).fold(0.0, f64::max);
+    for row in rows {
         let rate = |rate: Option<f64>| rate.map_or("n/a".to_owned(), |rate| format!("{:.2}", rate / 1e12));
         let _ = writeln!(
             text,
@@ -130,11 +136,19 @@ mod tests {
             launches: 3,
             seconds: share,
             share,
-            flops,
-            bytes: 1e12,
+            flops: Some(flops),
+            bytes: Some(1e12),
             flops_per_second: Some(flops / share),
             bytes_per_second: Some(1e12 / share),
             of_roofline: Some(0.5),
+        };
+        let unrated = |row: KernelRow| KernelRow {
+            flops: None,
+            bytes: None,
+            flops_per_second: None,
+            bytes_per_second: None,
+            of_roofline: None,
+            ..row
         };
         Document {
             model: "a <b> & \"c\"".to_owned(),
@@ -153,7 +167,12 @@ mod tests {
             wall_seconds: 1.1,
             kernel_seconds: 1.0,
             groups: vec![Group { group: "GEMM", launches: 3, seconds: 1.0, share: 1.0 }],
-            kernels: vec![row("GEMM", "8x8 by 8x8", 0.75, 5e14), row("norm", "norm<1>", 0.25, 1e11)],
+            kernels: vec![
+                row("GEMM", "8x8 by 8x8", 0.5, 5e14),
+                row("norm", "norm<1>", 0.25, 1e11),
+                unrated(row("norm", "sums", 0.25, 0.0)),
+            ],
+            steps: vec![row("norm", "norm_backward", 0.25, 1e12)],
         }
     }
 
@@ -165,7 +184,8 @@ mod tests {
         }
         assert!(page.contains("a &lt;b&gt; &amp; &quot;c&quot;") && !page.contains("a <b>"));
         assert!(page.contains("<code>8x8 by 8x8</code>") && page.contains("<code>norm&lt;1&gt;</code>"));
-        assert_eq!(page.matches("<circle").count(), 2);
+        assert_eq!(page.matches("<circle").count(), 3, "none is of a kernel that is not rated");
+        assert!(page.contains("<code>sums</code>") && page.contains("<code>norm_backward</code>"));
         assert!(page.contains("prefers-color-scheme: dark"));
         for tag in ["table", "svg", "div", "ul", "body", "html"] {
             let (opened, closed) =
@@ -179,7 +199,7 @@ mod tests {
     fn discs_lie_within_the_picture_and_below_their_roof() {
         let document = document();
         let card = document.card.expect("it has one");
-        let picture = roofline::picture(&document.kernels, &card);
+        let picture = roofline::picture(document.kernels.iter(), &card);
         let number = |text: &str, key: &str| -> f64 {
             let start = text.find(key).expect("it is there") + key.len();
             text[start..].split('"').next().and_then(|number| number.parse().ok()).expect("a number")
@@ -195,6 +215,6 @@ mod tests {
         );
         // More FLOPs per byte lie to the right, more FLOP/s above.
         assert!(discs[0].0 > discs[1].0 && discs[0].1 < discs[1].1, "{discs:?}");
-        assert_eq!(roofline::picture(&[], &card), "");
+        assert_eq!(roofline::picture([].into_iter(), &card), "");
     }
 }

@@ -45,13 +45,14 @@ impl Axis {
     }
 }
 
-/// The picture; empty where no row has both work and bytes.
-pub(super) fn picture(kernels: &[KernelRow], card: &Speeds) -> String {
-    let points: Vec<(&KernelRow, f64, f64)> = kernels
-        .iter()
-        .filter(|row| row.flops > 0.0 && row.bytes > 0.0)
-        .filter_map(|row| row.flops_per_second.map(|rate| (row, row.flops / row.bytes, rate)))
-        .collect();
+/// The picture; empty where no row is known to have both work and bytes.
+pub(super) fn picture<'a>(rows: impl Iterator<Item = &'a KernelRow>, card: &Speeds) -> String {
+    let point = |row: &'a KernelRow| {
+        let (flops, bytes) =
+            row.flops.zip(row.bytes).filter(|(flops, bytes)| *flops > 0.0 && *bytes > 0.0)?;
+        Some((row, flops / bytes, row.flops_per_second?))
+    };
+    let points: Vec<(&KernelRow, f64, f64)> = rows.filter_map(point).collect();
     if points.is_empty() {
         return String::new();
     }

@@ -1,9 +1,9 @@
 //! Times of launches become rows: one per kernel, or per shape of a product; and sums by group. The field names are those
 //! of `--json`.
 //!
-//! In: a plan, seconds of its launches (or of its steps), a card. Out: rows. Work and traffic are the plan's: a step's own
-//! where it has one launch. Of several, products know theirs, kernels have the bytes of their arguments, and what work
-//! is left is shared by their times.
+//! In: a plan, seconds of its launches (or of its steps), a card. Out: rows. Work and traffic are the plan's, which knows
+//! those of a step and of each product. So a kernel that is alone in its step is rated by the step's; one of several is
+//! not rated, but the step is, as a whole.
 
 use super::groups::{self, GROUPS};
 use kernwright_plan::arch::Arch;
@@ -12,7 +12,7 @@ use kernwright_plan::card::Card;
 use kernwright_plan::cost::Cost;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::MicroStep;
-use kernwright_plan::launch::{Argument, Epilogue, Gemm, Launch, Lowered};
+use kernwright_plan::launch::{Epilogue, Gemm, Launch, Lowered};
 use kernwright_plan::plan::Plan;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -43,6 +43,8 @@ pub(super) struct Document {
     pub(super) kernel_seconds: f64,
     pub(super) groups: Vec<Group>,
     pub(super) kernels: Vec<KernelRow>,
+    /// Steps with kernels that are not rated, by their ops; their time is that of rows above.
+    pub(super) steps: Vec<KernelRow>,
 }
 
 /// What a card does per second.
@@ -66,7 +68,7 @@ impl Speeds {
     }
 }
 
-/// The launches of one kernel, or of products of one shape.
+/// The launches of one kernel, or of products of one shape; or those of an op's steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct KernelRow {
     pub(super) group: &'static str,
@@ -75,8 +77,9 @@ pub(super) struct KernelRow {
     pub(super) seconds: f64,
     /// Of all rows.
     pub(super) share: f64,
-    pub(super) flops: f64,
-    pub(super) bytes: f64,
+    /// `None` where nobody knows, as the rates are.
+    pub(super) flops: Option<f64>,
+    pub(super) bytes: Option<f64>,
     pub(super) flops_per_second: Option<f64>,
     pub(super) bytes_per_second: Option<f64>,
     /// The least time that the card needs over the time it took.
@@ -93,57 +96,62 @@ pub(super) struct Group {
 }
 
 /// What is added up of a row.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Sum {
     launches: usize,
     seconds: f64,
-    cost: Cost,
+    /// Until one comes of which it is not known.
+    cost: Option<Cost>,
     roofline: f64,
 }
 
-/// The rows, the longest of each group first, and the groups in their order; those without a launch are left out.
-#[allow(clippy::cast_precision_loss)]
+type Sums = HashMap<Key, Sum>;
+
+/// All rows.
+#[derive(Clone, Debug)]
+pub(super) struct Rows {
+    /// The longest first.
+    pub(super) kernels: Vec<KernelRow>,
+    /// Steps of several launches as wholes, the longest first.
+    pub(super) steps: Vec<KernelRow>,
+    /// In their order; those without a launch are left out.
+    pub(super) groups: Vec<Group>,
+}
+
+/// The rows of a plan whose launches, or steps, took these times.
 pub(super) fn rows(
     plan: &Plan,
     timings: &[Timing],
     arch: Option<&Arch>,
     card: Option<&Card>,
     precision: Dtype,
-) -> (Vec<KernelRow>, Vec<Group>) {
+) -> Rows {
     let tensor_cores = precision.bytes() < Dtype::Fp32.bytes();
-    let mut sums: HashMap<(&'static str, String), Sum> = HashMap::new();
+    let add = |sums: &mut Sums, key: Key, launches: usize, seconds: f64, cost: Option<Cost>| {
+        let new = Sum { launches: 0, seconds: 0.0, cost: Some(Cost::default()), roofline: 0.0 };
+        let sum = sums.entry(key).or_insert(new);
+        sum.launches += launches;
+        sum.seconds += seconds;
+        sum.cost = sum.cost.zip(cost).map(|(mut sum, cost)| {
+            sum += cost;
+            sum
+        });
+        let roofline = card.zip(cost).map(|(card, cost)| cost.roofline_seconds(card, tensor_cores));
+        sum.roofline += roofline.unwrap_or(0.0);
+    };
+    let (mut kernels, mut steps) = (Sums::new(), Sums::new());
     for of_step in timings.chunk_by(|one, other| one.step == other.step) {
-        for (key, seconds, cost) in parts(plan, of_step, arch) {
-            let sum = sums.entry(key).or_default();
-            sum.launches += 1;
-            sum.seconds += seconds;
-            sum.cost += cost;
-            sum.roofline += card.map_or(0.0, |card| cost.roofline_seconds(card, tensor_cores));
+        let (parts, whole) = parts(plan, of_step, arch);
+        for (key, seconds, cost) in parts {
+            add(&mut kernels, key, 1, seconds, cost);
+        }
+        if let Some((key, cost)) = whole {
+            let seconds = of_step.iter().map(|one| one.seconds).sum();
+            add(&mut steps, key, of_step.len(), seconds, Some(cost));
         }
     }
-    let total: f64 = sums.values().map(|sum| sum.seconds).sum();
-    let mut kernels: Vec<KernelRow> = sums
-        .into_iter()
-        .map(|((group, kernel), sum)| {
-            let rate =
-                |amount: f64| Some(amount / sum.seconds).filter(|rate| *rate > 0.0 && rate.is_finite());
-            KernelRow {
-                group,
-                kernel,
-                launches: sum.launches,
-                seconds: sum.seconds,
-                share: sum.seconds / total,
-                flops: sum.cost.flops(),
-                bytes: sum.cost.bytes,
-                flops_per_second: rate(sum.cost.flops()),
-                bytes_per_second: rate(sum.cost.bytes),
-                of_roofline: card.and_then(|_| rate(sum.roofline)),
-            }
-        })
-        .collect();
-    kernels.sort_by(|one, other| {
-        other.seconds.total_cmp(&one.seconds).then_with(|| one.kernel.cmp(&other.kernel))
-    });
+    let total: f64 = kernels.values().map(|sum| sum.seconds).sum();
+    let [kernels, steps] = [kernels, steps].map(|sums| sorted(sums, total, card.is_some()));
     let named = GROUPS.iter().map(|(name, _)| *name).chain([groups::of("", false)]);
     let groups = named.filter_map(|group| {
         let of_group = || kernels.iter().filter(|row| row.group == group);
@@ -152,14 +160,42 @@ pub(super) fn rows(
         (launches > 0).then_some(Group { group, launches, seconds, share: seconds / total })
     });
     let groups = groups.collect();
-    (kernels, groups)
+    Rows { kernels, steps, groups }
 }
 
+/// A row for each sum, the longest first, of so many seconds in all.
+fn sorted(sums: Sums, total: f64, has_card: bool) -> Vec<KernelRow> {
+    let row = |((group, kernel), sum): (Key, Sum)| {
+        let rate = |amount: f64| Some(amount / sum.seconds).filter(|rate| *rate > 0.0 && rate.is_finite());
+        KernelRow {
+            group,
+            kernel,
+            launches: sum.launches,
+            seconds: sum.seconds,
+            share: sum.seconds / total,
+            flops: sum.cost.map(|cost| cost.flops()),
+            bytes: sum.cost.map(|cost| cost.bytes),
+            flops_per_second: sum.cost.and_then(|cost| rate(cost.flops())),
+            bytes_per_second: sum.cost.and_then(|cost| rate(cost.bytes)),
+            of_roofline: sum.cost.filter(|_| has_card).and_then(|_| rate(sum.roofline)),
+        }
+    };
+    let mut rows: Vec<KernelRow> = sums.into_iter().map(row).collect();
+    rows.sort_by(|one, other| {
+        other.seconds.total_cmp(&one.seconds).then_with(|| one.kernel.cmp(&other.kernel))
+    });
+    rows
+}
+
+/// Group and name of a row.
 type Key = (&'static str, String);
 
-/// What each time of a step is the time of, and its part of the step's work.
-fn parts(plan: &Plan, timings: &[Timing], arch: Option<&Arch>) -> Vec<(Key, f64, Cost)> {
-    let Some(first) = timings.first() else { return Vec::new() };
+/// A time, with what it is the time of and its work where that is known.
+type Part = (Key, f64, Option<Cost>);
+
+/// The parts of a step, and the whole step where the work of a part is not known.
+fn parts(plan: &Plan, timings: &[Timing], arch: Option<&Arch>) -> (Vec<Part>, Option<(Key, Cost)>) {
+    let Some(first) = timings.first() else { return (Vec::new(), None) };
     let step = plan.steps[first.step].at(MicroStep::First);
     let (op, io) = (step.op.name(), plan.io(&step));
     let whole = step.op.cost(&io);
@@ -168,60 +204,27 @@ fn parts(plan: &Plan, timings: &[Timing], arch: Option<&Arch>) -> Vec<(Key, f64,
         _ => Vec::new(),
     };
     let find = |timing: &Timing| timing.launch.and_then(|index| launches.get(index));
-    let is_product = |timing: &Timing| matches!(find(timing), Some(Launch::Gemm(_)));
-    // What products leave, and the time in which it is done.
-    let mut left = whole;
-    let mut kernel_seconds = 0.0;
-    for timing in timings {
-        match find(timing) {
-            Some(Launch::Gemm(gemm)) => left.tensor_flops -= product(plan, gemm).tensor_flops,
-            Some(Launch::Kernel { .. }) => kernel_seconds += timing.seconds,
-            _ => {}
-        }
-    }
-    left.tensor_flops = left.tensor_flops.max(0.0);
     let part = |timing: &Timing| {
-        let group = groups::of(op, is_product(timing));
+        let bytes = |bytes: f64| Some(Cost { bytes, ..Cost::default() });
         let (name, cost) = match find(timing) {
-            None => (op.to_owned(), whole),
-            Some(Launch::Gemm(gemm)) => (shape(gemm), product(plan, gemm)),
-            Some(Launch::Kernel { spec, .. }) if timings.len() == 1 => (spec.name(), whole),
-            Some(Launch::Kernel { spec, arguments, .. }) => {
-                let share = if kernel_seconds > 0.0 { timing.seconds / kernel_seconds } else { 0.0 };
-                let (tensor_flops, vector_flops) = (share * left.tensor_flops, share * left.vector_flops);
-                (spec.name(), Cost { tensor_flops, vector_flops, bytes: bytes(plan, arguments) })
-            }
-            Some(Launch::Copy { from, .. }) => {
-                ("copy".to_owned(), Cost { bytes: 2.0 * size(plan, *from), ..Cost::default() })
-            }
-            Some(Launch::Zero { buffer }) => {
-                ("set to zero".to_owned(), Cost { bytes: size(plan, *buffer), ..Cost::default() })
-            }
+            None => (op.to_owned(), Some(whole)),
+            Some(Launch::Gemm(gemm)) => (shape(gemm), Some(product(plan, gemm))),
+            Some(Launch::Kernel { spec, .. }) => (spec.name(), Some(whole).filter(|_| timings.len() == 1)),
+            Some(Launch::Copy { from, .. }) => ("copy".to_owned(), bytes(2.0 * size(plan, *from))),
+            Some(Launch::Zero { buffer }) => ("set to zero".to_owned(), bytes(size(plan, *buffer))),
         };
+        let group = groups::of(op, matches!(find(timing), Some(Launch::Gemm(_))));
         ((group, name), timing.seconds, cost)
     };
-    timings.iter().map(part).collect()
+    let parts: Vec<_> = timings.iter().map(part).collect();
+    let is_known = parts.iter().all(|(_, _, cost)| cost.is_some());
+    (parts, (!is_known).then(|| ((groups::of(op, false), op.to_owned()), whole)))
 }
 
 #[allow(clippy::cast_precision_loss)]
 fn size(plan: &Plan, id: BufferId) -> f64 {
     let buffer = plan.buffer(id);
     (buffer.len() * buffer.dtype.bytes()) as f64
-}
-
-/// Bytes of a kernel's arguments, each buffer once.
-fn bytes(plan: &Plan, arguments: &[Argument]) -> f64 {
-    let mut ids: Vec<BufferId> = arguments
-        .iter()
-        .filter_map(|argument| match argument {
-            Argument::Buffer(id) => *id,
-            Argument::TensorMap(map) => Some(map.buffer),
-            _ => None,
-        })
-        .collect();
-    ids.sort_unstable();
-    ids.dedup();
-    ids.into_iter().map(|id| size(plan, id)).sum()
 }
 
 fn count(gemm: &Gemm) -> usize {
@@ -301,27 +304,70 @@ mod tests {
         for deterministic in [true, false] {
             let plan = train_step(&shape, &Options { deterministic, ..Options::default() }, 2, 64);
             let timings = timed(&plan, Some(arch));
-            let (kernels, groups) = rows(&plan, &timings, Some(arch), Some(&card), shape.precision);
+            let Rows { kernels, steps, groups } =
+                rows(&plan, &timings, Some(arch), Some(&card), shape.precision);
             let sum = |of: fn(&KernelRow) -> f64| kernels.iter().map(of).sum::<f64>();
             assert_eq!(kernels.iter().map(|row| row.launches).sum::<usize>(), timings.len());
             assert!((sum(|row| row.share) - 1.0).abs() < 1e-9);
             assert!((sum(|row| row.seconds) - timings.len() as f64).abs() < 1e-9);
-            // Some products are of padding that the op does not count.
-            let ratio = sum(|row| row.flops) / plan.cost().flops();
-            assert!((0.99..1.3).contains(&ratio), "{ratio}");
             assert_eq!(groups.iter().map(|group| group.launches).sum::<usize>(), timings.len());
             let names: Vec<&str> = groups.iter().map(|group| group.group).collect();
             assert_eq!(names, ["GEMM", "attention", "norm", "loss", "optimiser", "other"]);
-            assert!(kernels.iter().all(|row| row.of_roofline.is_none_or(|share| share > 0.0)));
+            assert!(kernels.iter().chain(&steps).all(|row| row.of_roofline.is_none_or(|share| share > 0.0)));
+            let all = kernels.iter().chain(&steps);
+            for row in all.filter(|row| row.flops.is_some_and(|flops| flops > 0.0)) {
+                let (flops, bytes) = (row.flops.unwrap_or(0.0), row.bytes.unwrap_or(0.0));
+                assert_eq!(row.flops_per_second, Some(flops / row.seconds), "{row:?}");
+                assert_eq!(row.bytes_per_second, Some(bytes / row.seconds), "{row:?}");
+            }
         }
+    }
+
+    #[test]
+    fn a_step_of_several_kernels_is_rated_as_a_whole_and_its_kernels_are_not() {
+        let shape = presets::find("tiny").expect("it is a preset").shape();
+        let arch = arch::find("sm_90a").expect("it is a row");
+        let plan = train_step(&shape, &Options::default(), 2, 64);
+        let timings = timed(&plan, Some(arch));
+        let Rows { kernels, steps, .. } = rows(&plan, &timings, Some(arch), None, shape.precision);
+        let wholes: Vec<&str> = steps.iter().map(|row| row.kernel.as_str()).collect();
+        for op in ["attention_backward", "norm_backward", "head_loss", "gradient_norm"] {
+            assert!(wholes.contains(&op), "{op} is not in {wholes:?}");
+        }
+        for whole in &steps {
+            let of_op = |step: &&kernwright_plan::plan::Step| step.op.name() == whole.kernel;
+            let (mut cost, mut launches) = (Cost::default(), 0);
+            for step in plan.steps.iter().filter(of_op).map(|step| step.at(MicroStep::First)) {
+                let io = plan.io(&step);
+                cost += step.op.cost(&io);
+                let Lowered::Launches(of_step) = step.op.lower(&io, arch) else { panic!("{}", whole.kernel) };
+                launches += of_step.len();
+            }
+            assert_eq!(
+                (whole.flops, whole.bytes),
+                (Some(cost.flops()), Some(cost.bytes)),
+                "{}",
+                whole.kernel
+            );
+            assert_eq!((whole.launches, whole.seconds), (launches, launches as f64), "{}", whole.kernel);
+        }
+        let row = |name: &str| kernels.iter().find(|row| row.kernel.starts_with(name)).expect(name);
+        for part in ["attention_backward_delta", "attention_backward_keys", "attention_backward_queries"] {
+            let KernelRow { flops, bytes, flops_per_second, bytes_per_second, .. } = row(part);
+            assert_eq!([*flops, *bytes, *flops_per_second, *bytes_per_second], [None; 4], "{part}");
+        }
+        // Alone in its step, a kernel does all of the step's work.
+        let of_adamw = plan.steps.iter().find(|step| step.op.name() == "adamw").expect("it is there");
+        assert_eq!(row("adamw").bytes, Some(of_adamw.op.cost(&plan.io(of_adamw)).bytes));
     }
 
     #[test]
     fn without_launches_there_is_a_row_per_op_with_its_whole_work() {
         let shape = presets::find("tiny").expect("it is a preset").shape();
         let plan = train_step(&shape, &Options::host(), 2, 64);
-        let (kernels, _) = rows(&plan, &timed(&plan, None), None, None, Dtype::Fp32);
-        let flops: f64 = kernels.iter().map(|row| row.flops).sum();
+        let Rows { kernels, steps, .. } = rows(&plan, &timed(&plan, None), None, None, Dtype::Fp32);
+        assert!(steps.is_empty(), "each is a row already");
+        let flops: f64 = kernels.iter().filter_map(|row| row.flops).sum();
         assert!((flops / plan.cost().flops() - 1.0).abs() < 1e-9);
         assert!(kernels.iter().all(|row| row.of_roofline.is_none()));
         let mut names: Vec<&str> = kernels.iter().map(|row| row.kernel.as_str()).collect();
