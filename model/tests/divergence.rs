@@ -1,49 +1,21 @@
 //! The first tensor that is not finite is named: where it was written, not where it was noticed.
 
-use std::sync::Arc;
+mod small;
 
-use kernwright_model::corpus::{BUILT_IN, Tokens};
-use kernwright_model::schedule::Form;
-use kernwright_model::split::Split;
 use kernwright_model::trainer::{Divergence, Origin, TrainError, TrainOptions, Trainer};
 use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::executor::{PlanId, Values};
 use kernwright_plan::plan::Phase;
 use kernwright_plan::reference::{Reference, Rounding};
-use kernwright_plan::shape::{Shape, parse_text};
+use kernwright_plan::shape::Shape;
+use small::options;
 
 fn shape() -> Shape {
-    parse_text(
-        "model.vocab = 256\nmodel.context = 8\nmodel.d_model = 8\nmodel.layers = 2\n\
-         attention.heads = 1\nattention.head_dim = 8\nattention.rope\nfeed_forward.swiglu\nfeed_forward.d_ff = 8\n",
-    )
-    .unwrap()
-}
-
-fn options(accumulate: usize, learning_rate: f64) -> TrainOptions {
-    TrainOptions {
-        batch: 2,
-        length: 8,
-        accumulate,
-        steps: 40,
-        learning_rate,
-        warmup: 0,
-        schedule: Form::Constant,
-        final_rate: 0.1,
-        decay_fraction: 0.1,
-        weight_decay: 0.0,
-        clip: 1.0,
-        z_loss: 0.0,
-        seed: 3,
-        eval_batches: 2,
-        history: Vec::new(),
-    }
+    small::shape(2, "")
 }
 
 fn with_trainer(options: TrainOptions, test: impl FnOnce(&mut Trainer<'_>)) {
-    let shape = shape();
-    let tokens = Tokens::embedded("text", &BUILT_IN[..4000], 256).unwrap();
-    let split = Split::last(Arc::new(tokens), Split::FRACTION, options.length).unwrap();
+    let (shape, split) = (shape(), small::text());
     let plan_options = PlanOptions::host();
     let mut executor = Reference::<f32>::new(Rounding::None);
     test(&mut Trainer::new(&mut executor, &shape, options, &plan_options, &split, None).unwrap());

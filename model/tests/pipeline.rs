@@ -1,6 +1,7 @@
 //! Steps that are launched before the outcome of earlier ones is known: nothing but the waiting changes.
 
 mod lazy;
+mod small;
 
 use std::cell::Cell;
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kernwright_model::checkpoint::{Checkpoint, latest};
-use kernwright_model::corpus::{BUILT_IN, Tokens};
+use kernwright_model::corpus::Tokens;
 use kernwright_model::metrics;
 use kernwright_model::run::{self, Observer, Pace, Rhythm, RunError, Summary};
 use kernwright_model::schedule::Form;
@@ -20,44 +21,29 @@ use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, PlanId, Values};
 use kernwright_plan::options::LossScaling;
 use kernwright_plan::reference::{Reference, Rounding};
-use kernwright_plan::shape::{Shape, parse_text};
+use kernwright_plan::shape::Shape;
 use lazy::Lazy;
+use small::text;
 
 fn shape() -> Shape {
-    parse_text(
-        "model.vocab = 256\nmodel.context = 8\nmodel.d_model = 8\nmodel.layers = 1\nmodel.tied\n\
-         attention.heads = 1\nattention.head_dim = 8\nattention.rope\nfeed_forward.swiglu\nfeed_forward.d_ff = 8\n",
-    )
-    .unwrap()
+    small::shape(1, "model.tied")
 }
 
+/// With a rise, a decay of the rate and one of the weights.
 fn options(accumulate: usize, learning_rate: f64) -> TrainOptions {
     TrainOptions {
-        batch: 2,
-        length: 8,
-        accumulate,
         steps: 20,
-        learning_rate,
         warmup: 2,
         schedule: Form::Wsd,
-        final_rate: 0.1,
         decay_fraction: 0.25,
         weight_decay: 0.1,
-        clip: 1.0,
-        z_loss: 0.0,
-        seed: 3,
         eval_batches: 3,
-        history: Vec::new(),
+        ..small::options(accumulate, learning_rate)
     }
 }
 
 fn rhythm(pace: Pace) -> Rhythm {
     Rhythm { eval_every: 6, save_every: 7, stop_after: None, n_kept: 2, pace }
-}
-
-fn text() -> Split {
-    let tokens = Tokens::embedded("text", &BUILT_IN[..4000], 256).unwrap();
-    Split::last(Arc::new(tokens), Split::FRACTION, 8).unwrap()
 }
 
 const PACES: [Pace; 4] = [

@@ -1,5 +1,7 @@
 //! A run that goes on with another batch: which tokens it sees, at which learning rates.
 
+mod small;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,17 +16,13 @@ use kernwright_plan::buffer::BufferId;
 use kernwright_plan::executor::{Executor, ExecutorError, MicroStep, PlanId, Values};
 use kernwright_plan::plan::Plan;
 use kernwright_plan::reference::{Reference, Rounding};
-use kernwright_plan::shape::{Shape, parse_text};
+use kernwright_plan::shape::Shape;
 
 /// Sequences of an epoch: 1000 tokens less a tenth, cut into sixes.
 const LENGTH: usize = 6;
 
 fn shape() -> Shape {
-    parse_text(
-        "model.vocab = 256\nmodel.context = 8\nmodel.d_model = 8\nmodel.layers = 1\nmodel.tied\n\
-         attention.heads = 1\nattention.head_dim = 8\nattention.rope\nfeed_forward.swiglu\nfeed_forward.d_ff = 8\n",
-    )
-    .unwrap()
+    small::shape(1, "model.tied")
 }
 
 /// No two tokens within 251 are the same, so that a sequence says where it comes from.
@@ -38,19 +36,12 @@ fn options(batch: usize, accumulate: usize, steps: u64) -> TrainOptions {
     TrainOptions {
         batch,
         length: LENGTH,
-        accumulate,
         steps,
-        learning_rate: 1e-3,
         warmup: 4,
         schedule: Form::Linear,
         final_rate: 0.0,
-        decay_fraction: 0.1,
         weight_decay: 0.1,
-        clip: 1.0,
-        z_loss: 0.0,
-        seed: 3,
-        eval_batches: 2,
-        history: Vec::new(),
+        ..small::options(accumulate, 1e-3)
     }
 }
 
