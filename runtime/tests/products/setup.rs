@@ -10,6 +10,10 @@ use kernwright_runtime::product::{HostMemory, multiply};
 use std::cell::RefCell;
 use std::rc::Rc;
 
+#[path = "matrices.rs"]
+mod matrices;
+pub(crate) use matrices::{Memory, rows};
+
 /// Libraries that hold the stand-in; none, with a line that says so, where there is no C++ compiler.
 pub(crate) fn stand_in(what: &str) -> Option<(Scratch, Libraries)> {
     let compiler = host_compiler_or_skip(std::env::vars_os(), what)?;
@@ -26,10 +30,6 @@ pub(crate) fn stand_in(what: &str) -> Option<(Scratch, Libraries)> {
     let places = Places { root: folder.path().to_path_buf(), ..Places::from_variables(variables) };
     Some((folder, Libraries::find(&places)))
 }
-
-/// Matrices by their allocations.
-#[derive(Clone)]
-pub(crate) struct Memory(pub(crate) Vec<Vec<u8>>);
 
 impl Memory {
     /// So many, of small numbers in this type.
@@ -48,22 +48,6 @@ impl Memory {
     pub(crate) fn values(&self, matrix: usize, dtype: Dtype) -> Vec<f64> {
         dtype.decode_all(&self.0[matrix]).collect()
     }
-}
-
-impl HostMemory for Memory {
-    fn load(&self, from: Address, bytes: &mut [u8]) -> Result<(), DriverError> {
-        bytes.copy_from_slice(&self.0[from.allocation.0][from.offset..from.offset + bytes.len()]);
-        Ok(())
-    }
-
-    fn store(&mut self, to: Address, bytes: &[u8]) -> Result<(), DriverError> {
-        self.0[to.allocation.0][to.offset..to.offset + bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-}
-
-pub(crate) fn rows(matrix: usize, dtype: Dtype, stride: usize) -> Rows {
-    Rows { at: Address { allocation: Allocation(matrix), offset: 0 }, dtype, stride }
 }
 
 /// `d = a b^T`, 5x6 by 6x7.

@@ -5,21 +5,9 @@ use crate::driver::Allocation;
 use crate::product::{HostMemory, multiply};
 use kernwright_plan::ops::linear::GELU;
 
-/// Memory of one allocation per matrix.
-#[derive(Clone)]
-struct Memory(Vec<Vec<u8>>);
-
-impl HostMemory for Memory {
-    fn load(&self, from: Address, bytes: &mut [u8]) -> Result<(), DriverError> {
-        bytes.copy_from_slice(&self.0[from.allocation.0][from.offset..from.offset + bytes.len()]);
-        Ok(())
-    }
-
-    fn store(&mut self, to: Address, bytes: &[u8]) -> Result<(), DriverError> {
-        self.0[to.allocation.0][to.offset..to.offset + bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-}
+#[path = "../../../tests/products/matrices.rs"]
+mod matrices;
+use matrices::Memory;
 
 impl Memory {
     fn read(&self, of: Rows, element: usize) -> f64 {
@@ -85,9 +73,9 @@ fn content(elements: usize, dtype: Dtype, seed: usize) -> Vec<u8> {
     dtype.encode_all((0..elements).map(|index| ((index * 7 + seed * 3) % 5) as f64 - 2.0))
 }
 
+/// A matrix that begins further on.
 fn rows(allocation: usize, dtype: Dtype, stride: usize) -> Rows {
-    let at = Address { allocation: Allocation(allocation), offset: 6 * dtype.bytes() };
-    Rows { at, dtype, stride }
+    matrices::rows(allocation, dtype, stride).after(6)
 }
 
 const ROOM: usize = 4000;
