@@ -106,7 +106,8 @@ impl<D: Driver> Cuda<D> {
         names
     }
 
-    /// Drops every plan and gives all memory back; kernels stay loaded. Numbers of plans and fetches are void.
+    /// Drops every plan and gives all memory back; kernels stay loaded. Numbers of plans and fetches are void. It is for who
+    /// runs many plans that share nothing, as sweeps over ops do: opening a device anew would load every kernel again.
     ///
     /// # Errors
     /// When the device fails.
