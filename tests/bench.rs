@@ -75,7 +75,11 @@ fn what_cannot_be_run_is_refused_before_it_is() {
     let program = Program::new();
     for (flags, code, wanted) in [
         ("--length 300 --preset tiny --device cpu", 1, "`--set model.context=300`"),
-        ("--memory-budget 1 --batch 64 --preset tiny --device cpu", 1, "`--memory-budget` allows 1.00 MiB"),
+        (
+            "--memory-budget 1 --batch 64 --preset tiny --device cpu",
+            1,
+            "`--memory-budget` allows `1.00 MiB`; not even",
+        ),
         ("--precision bf16 --device cpu", 1, "`--precision` must be `fp32` on the CPU, found `bf16`"),
         ("--set model.layer=3 --device cpu", 1, "did you mean"),
         ("--set model.layers --device cpu", 1, "`layers` must be"),
@@ -84,6 +88,28 @@ fn what_cannot_be_run_is_refused_before_it_is() {
     ] {
         let error = program.fails(&format!("bench step {flags}"), code);
         assert!(error.contains(wanted), "{flags}: {error}");
+    }
+}
+
+#[test]
+fn a_step_that_does_not_fit_is_refused_with_the_command_of_one_that_does() {
+    let program = Program::new();
+    let flags = format!("{SMALL} --memory-budget 12 --steps 1 --warmup 1");
+    for (command, flags) in
+        [("bench step", flags.as_str()), ("profile", &format!("{SMALL} --memory-budget 12"))]
+    {
+        let error = program.fails(&format!("{command} {flags} --batch 100000"), 1);
+        for part in ["training needs `", "parameter ", "activations ", "`--memory-budget` allows `12.0 MiB`"]
+        {
+            assert!(error.contains(part), "`{part}` is not in: {error}");
+        }
+        let (_, typed) = error.trim_end().rsplit_once("is `").expect("it says which batch fits");
+        let (largest, typed) = typed.split_once("`: ").expect("it says with which command");
+        let largest: u32 = largest.parse().expect("a number");
+        let (_, arguments) = typed.split_once(' ').expect("a program and its arguments");
+        assert_eq!(arguments, format!("{command} {flags} --batch {largest}"));
+        program.ok(arguments);
+        program.fails(&format!("{command} {flags} --batch {}", largest + 1), 1);
     }
 }
 

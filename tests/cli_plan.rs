@@ -107,6 +107,15 @@ fn folded_rows_are_numbered_by_the_first_layer() {
 }
 
 #[test]
+fn memory_beside_the_plan_is_that_of_the_gpu() {
+    for (gpu, bytes) in [("sm_86", "8.00 MiB"), ("sm_90a", "32.0 MiB"), ("sm_100a", "32.0 MiB")] {
+        let text = done(&["plan", "--gpu", gpu]);
+        let row = |line: &&str| line.trim_start().starts_with("workspace of matrix products ");
+        assert!(text.lines().find(row).is_some_and(|line| line.ends_with(bytes)), "{gpu}: {text}");
+    }
+}
+
+#[test]
 fn totals_of_the_json_are_sums_of_its_steps() {
     for preset in presets::ALL {
         let plan = json(&["plan", "--preset", preset.name, "--json", "--batch", "3", "--length", "101"]);
@@ -125,6 +134,9 @@ fn totals_of_the_json_are_sums_of_its_steps() {
         let per_token = number("/totals/flops") / 303.0;
         assert!((number("/totals/flops_per_token") - per_token).abs() <= 1e-9 * per_token);
         assert_eq!(number("/memory/persistent") + number("/memory/transient"), number("/memory/arena"));
+        let beside = ["workspace of matrix products", "uploads under way"];
+        let beside: f64 = beside.iter().map(|what| number(&format!("/memory/beside/{what}"))).sum();
+        assert_eq!(number("/memory/arena") + beside, number("/memory/peak"));
         // Every step says what it is on a GPU.
         for step in steps {
             let launches = step["launches"].as_array().map_or(0, Vec::len);

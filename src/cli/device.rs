@@ -53,8 +53,10 @@ pub(super) struct Device {
     pub(super) options: PlanOptions,
     /// In a few words: `CPU`, or the GPU's number, name and target.
     pub(super) description: String,
-    /// Bytes that are free there, where that is known.
+    /// Bytes that are free there for plans and for what is beside them, where that is known.
     pub(super) free: Option<u64>,
+    /// What it takes of them whatever the plan.
+    pub(super) beside: Beside,
     /// What is known of it, where it is a GPU.
     pub(super) gpu: Option<OfGpu>,
 }
@@ -70,7 +72,15 @@ pub(super) struct OfGpu {
     pub(super) uuid: Option<String>,
 }
 
-/// Bytes of a GPU that no plan speaks of: kernels, graphs, what the driver keeps.
+/// Bytes that a device takes beside plans, by what for.
+pub(super) type Beside = Vec<(&'static str, u64)>;
+
+/// What a GPU takes beside plans.
+pub(super) fn beside(capability: (u32, u32)) -> Beside {
+    gpu::beside(capability).into_iter().map(|(what, bytes)| (what, bytes as u64)).collect()
+}
+
+/// Bytes of a GPU that nobody can foretell: kernels, graphs, what the driver keeps.
 const RESERVE: u64 = 256 << 20;
 
 /// What `--device` was given.
@@ -127,7 +137,7 @@ pub(super) fn choose(
 fn cpu(asked: &DeviceArguments) -> Result<Device, Box<dyn Error>> {
     let executor = Box::new(Cpu::new(asked.threads.map(usize::from))?);
     let (description, free) = ("CPU".to_owned(), host_memory::available());
-    Ok(Device { executor, options: PlanOptions::host(), description, free, gpu: None })
+    Ok(Device { executor, options: PlanOptions::host(), description, free, beside: Vec::new(), gpu: None })
 }
 
 /// A GPU as what runs a model.
@@ -137,11 +147,12 @@ pub(super) fn of_gpu(executor: Cuda<Gpu>) -> Device {
     let description = format!("GPU {index}, {name} ({}, CUDA {driver} driver)", executor.arch().name);
     let (arch, uuid) = (executor.arch().clone(), executor.driver().uuid().ok());
     // Code of kernels and graphs comes on top of what plans say.
-    let free = executor.driver().memory().ok().map(|(free, _)| free.saturating_sub(RESERVE));
+    let free = executor.driver().free_at_first().map(|free| free.saturating_sub(RESERVE));
+    let beside = beside(facts.capability);
     let options =
         PlanOptions { multiprocessors: Some(facts.multiprocessors as usize), ..PlanOptions::default() };
     let gpu = Some(OfGpu { card: Card::of(name, facts.memory), arch, uuid });
-    Device { executor: Box::new(executor), options, description, free, gpu }
+    Device { executor: Box::new(executor), options, description, free, beside, gpu }
 }
 
 /// The executor over a GPU of its own, for who must know that it is one.

@@ -12,6 +12,7 @@ mod generate;
 mod gpu;
 mod kernels;
 mod libraries;
+mod memory;
 mod new;
 mod obstacle;
 mod plan;

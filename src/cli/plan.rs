@@ -127,7 +127,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     let precision = options.precision(shape);
     let attention = path(&plan);
     let steps = rows::steps(&plan, &gpu, precision);
-    let (totals, memory) = (rows::totals(&steps, n_tokens), rows::memory(&plan));
+    let (totals, memory) = (rows::totals(&steps, n_tokens), rows::memory(&plan, &gpu));
     if arguments.json {
         let text = shape.text();
         let document = Document {

@@ -7,12 +7,12 @@ mod config;
 mod data;
 mod flags;
 mod folder;
-mod memory;
 mod options;
 mod report;
 mod resolved;
 
 use super::device::{self, DeviceArguments};
+use super::memory::Room;
 use super::shape::Named;
 use super::shape::changed::ChangedShape;
 use super::{Declared, Outcome, shell};
@@ -31,7 +31,6 @@ use kernwright_model::trainer::Trainer;
 use kernwright_plan::options::RunsOn;
 use kernwright_plan::shape::parse_text;
 use kernwright_runtime::Cpu;
-use memory::Room;
 use options::Settings;
 use report::Speed;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -63,21 +62,21 @@ call (--out, --resume, --stop-after, --device, --threads, --memory-budget, --ste
 writes its own as config.toml.
 
 A resumed run may have another --batch or --accumulate: it goes on with the next token, and unless told otherwise its
-warm-up and its end stay at the tokens where they were, so that its steps are counted anew. --length and --seed cut and
-order the data and stay, as does the shape, whatever --set says. A run with --schedule wsd is prolonged by --steps from before its decay; the checkpoint there
-is kept, and --resume RUN/step-NNNNNN --out NEW begins a new run from it.
+warm-up and its end stay at the tokens where they were, so that its steps are counted anew. --length and --seed cut
+and order the data and stay, as does the shape, whatever --set says. A run with --schedule wsd is prolonged by --steps
+from before its decay; the checkpoint there is kept, and --resume RUN/step-NNNNNN --out NEW begins a new run from it.
 
-A GPU is taken where there is one, and computes in the precision of the shape; the CPU computes in fp32. While a step runs
-on a GPU the next one is already asked for, so that it is never idle; --steps-per-launch asks for more at once, for steps
-so short that waiting shows. All memory is planned first: a batch that does not fit is refused before anything runs, with
-the command of the largest that does. --batch auto takes that one, --batch fastest tries powers of two up to it.
---precision, --grad-dtype, --attention, --nondeterministic, --without, --with and --head-chunk say how a step is planned; a run keeps
-them, and a resumed run repeats the bits of one that was not stopped, the algorithms of matrix products included, unless
---nondeterministic was given.
+A GPU is taken where there is one, and computes in the precision of the shape; the CPU computes in fp32. While a step
+runs on a GPU the next one is already asked for, so that it is never idle; --steps-per-launch asks for more at once,
+for steps so short that waiting shows. All memory is planned first: a batch that does not fit is refused before
+anything runs, with the command of the largest that does. --batch auto takes that one, --batch fastest tries powers of
+two up to it. --precision, --grad-dtype, --attention, --nondeterministic, --without, --with and --head-chunk say how a
+step is planned; a run keeps them, and a resumed run repeats the bits of one that was not stopped, the algorithms of
+matrix products included, unless --nondeterministic was given.
 
 Ctrl-C finishes the steps under way, saves and says how to go on; a second one ends at once. A run keeps its last two
-checkpoints, config.toml, shape.toml (where --shape was given), metrics.jsonl (a line per step; losses in nats
-per token) and loss.svg. A folder whose run ended before its first checkpoint may be given to --out again.")]
+checkpoints, config.toml, shape.toml (where --shape or --set was given), metrics.jsonl (a line per step; losses in
+nats per token) and loss.svg. A folder whose run ended before its first checkpoint may be given to --out again.")]
 pub(super) struct Arguments {
     #[command(flatten)]
     shape: ChangedShape,
@@ -141,9 +140,9 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let plan_options = settings.plan.options(&device.options, &model.shape)?;
     let launches = if plan_options.runs_on == RunsOn::Gpu { Pace::AHEAD.launches } else { 1 };
     let pace = Pace { steps_per_launch: arguments.steps_per_launch, launches };
-    let room = Room::new(device.free, &device.description, arguments.memory_budget);
-    let (shape, options, room) = (&model.shape, &plan_options, &room);
-    let candidate = Candidate { shape, settings: &settings, options, room };
+    let room = Room::on(&device, arguments.memory_budget);
+    let (shape, options, room, beside) = (&model.shape, &plan_options, &room, &device.beside.clone());
+    let candidate = Candidate { shape, settings: &settings, options, room, beside };
     let found = match flags.batch {
         Some(Batch::Auto) => Some(candidate.auto()?),
         Some(Batch::Fastest) => {
@@ -162,9 +161,11 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         check(&settings, &flags)?;
         check_begin(&settings, checkpoint, None)?;
     }
-    Candidate { shape, settings: &settings, options, room }.check()?;
+    let candidate = Candidate { shape, settings: &settings, options, room, beside };
+    candidate.check()?;
+    let planned = candidate.need(settings.train.batch).total();
     let speed = Speed::of(&model.shape, &settings.train, device.gpu.as_ref().and_then(|gpu| gpu.card));
-    report::describe(&model, &settings, &plan_options, &device, why.as_deref(), checkpoint)?;
+    report::describe(&model, &settings, &plan_options, (&device, why.as_deref()), planned, checkpoint)?;
     let executor = &mut *device.executor;
     let mut trainer =
         Trainer::new(executor, &model.shape, settings.train.clone(), &plan_options, &split, checkpoint)?;

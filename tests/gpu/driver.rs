@@ -3,7 +3,7 @@
 use crate::device::{open, options};
 use kernwright_runtime::Gpu;
 use kernwright_runtime::driver::{Address, Command, Driver, DriverError, Fetch};
-use kernwright_runtime::gpu::products::Pick;
+use kernwright_runtime::gpu::{self, products::Pick};
 
 fn gpu(what: &str) -> Option<Gpu> {
     options(what).map(|options| open(&options, false, Pick::First))
@@ -34,6 +34,19 @@ fn bytes_come_back_as_they_went() {
         gpu.free(to.allocation).expect("it is there");
     }
     assert_eq!(gpu.bytes_in_use(), 0);
+}
+
+#[test]
+fn what_is_taken_beside_plans_is_known_before_and_counted() {
+    let Some(mut gpu) = gpu("memory beside plans") else { return };
+    let beside = gpu::beside(gpu.facts().capability).iter().map(|(_, bytes)| *bytes as u64).sum::<u64>();
+    let usage = gpu.usage();
+    assert_eq!(usage.allocated, Some(beside));
+    // The device says so too: it hands memory out in pieces of 2 MiB.
+    let taken = usage.taken.expect("the driver tells");
+    assert!(taken >= beside, "{taken} of {beside} bytes are taken");
+    room(&mut gpu, 5000);
+    assert_eq!(gpu.usage().allocated, Some(beside + 5000));
 }
 
 #[test]

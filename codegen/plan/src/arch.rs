@@ -119,6 +119,13 @@ impl Arch {
         self.name.trim_start_matches("sm_").trim_end_matches(char::is_alphabetic)
     }
 
+    /// Its compute capability, major and minor.
+    #[must_use]
+    pub fn capability(&self) -> (u32, u32) {
+        let number: u32 = self.number().parse().unwrap_or(0);
+        (number / 10, number % 10)
+    }
+
     /// Its lines of the flat text form, below `target`. A row is named alone; another spells its limits.
     #[must_use]
     pub fn text(&self) -> String {

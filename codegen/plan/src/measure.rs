@@ -11,7 +11,7 @@ pub struct Mark(pub usize);
 pub struct Usage {
     /// Allocations made so far. It stands still once a step has run.
     pub allocations: Option<usize>,
-    /// Bytes held by allocations.
+    /// Bytes held by allocations, those of no plan included.
     pub allocated: Option<u64>,
     /// Bytes that the device says are in use now and were free when it was opened, for whatever purpose.
     pub taken: Option<u64>,

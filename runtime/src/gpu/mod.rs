@@ -8,6 +8,7 @@
 mod activity;
 mod arguments;
 mod assignment;
+mod beside;
 mod calls;
 mod kernels;
 mod opening;
@@ -17,6 +18,7 @@ mod rooms;
 mod staging;
 mod timing;
 
+pub use beside::{beside, pinned};
 pub use opening::{GpuFacts, OLDEST_DRIVER, OpenError, find, gpus};
 
 use crate::driver::{
@@ -134,18 +136,6 @@ impl Gpu {
     /// When the driver fails.
     pub fn uuid(&self) -> Result<String, DriverError> {
         Ok(self.context.uuid()?)
-    }
-
-    /// Allocations made so far, those given back included.
-    #[must_use]
-    pub fn n_allocations(&self) -> usize {
-        self.rooms.0.len()
-    }
-
-    /// Bytes that are allocated now.
-    #[must_use]
-    pub fn bytes_in_use(&self) -> usize {
-        self.rooms.0.iter().flatten().map(|held| held.memory.bytes()).sum()
     }
 
     /// Before anything is asked of the stream: this thread is the GPU's, and what was uploaded goes first.
@@ -389,8 +379,8 @@ impl Driver for Gpu {
     fn usage(&self) -> Usage {
         let now = self.context.bind().and_then(|()| self.context.memory()).ok();
         let taken = self.free.zip(now).map(|(before, (now, _))| before.saturating_sub(now));
-        let (allocations, allocated) = (Some(self.n_allocations()), Some(self.bytes_in_use() as u64));
-        Usage { allocations, allocated, taken }
+        let allocated = Some((self.bytes_in_use() + self.bytes_beside()) as u64);
+        Usage { allocations: Some(self.n_allocations()), allocated, taken }
     }
 
     fn synchronize(&mut self) -> Result<(), DriverError> {

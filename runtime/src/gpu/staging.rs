@@ -10,7 +10,7 @@ use super::ring::{Claim, Ring};
 use std::collections::VecDeque;
 
 /// Of uploads that may be under way at once.
-const RING: usize = 16 << 20;
+pub(super) const RING: usize = 16 << 20;
 /// A longer upload goes in pieces of this; so many bytes do not wait for company either.
 const PIECE: usize = 2 << 20;
 /// One of the two rooms of downloads.
@@ -18,6 +18,8 @@ const CHUNK: usize = 4 << 20;
 /// Fetches that may be under way at once, and bytes of each.
 const SLOTS: usize = 1 << 10;
 const SLOT: usize = 4 << 10;
+/// All that is pinned.
+pub(super) const PINNED: usize = RING + 2 * CHUNK + SLOTS * SLOT;
 
 /// The rooms, and what is in them.
 #[derive(Debug)]

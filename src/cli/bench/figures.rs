@@ -73,8 +73,9 @@ pub(in super::super) struct Spread {
 /// Bytes.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Memory {
+    /// By the plan, and what the device takes beside it.
     pub(super) planned: u64,
-    /// Held by allocations, room for the library of products among them.
+    /// Held by allocations, those beside the plan among them.
     pub(super) allocated: Option<u64>,
     /// What the device has less of than before, code and the driver's own included.
     pub(super) taken: Option<u64>,

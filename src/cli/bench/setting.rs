@@ -2,16 +2,20 @@
 //!
 //! In: flags. Out: a Shape, options of its plan and an executor; or what is wrong with them.
 
+use super::super::Declared;
 use super::super::device::{self, Asked, Device, DeviceArguments};
+use super::super::memory::{Fit, Need, Room};
 use super::super::plan_flags::PlanFlags;
 use super::super::shape::Named;
 use super::super::shape::changed::ChangedShape;
-use super::super::{Declared, units};
 use crate::environment::Environment;
 use clap::Args;
 use kernwright_plan::{Options, train_step};
 use std::error::Error;
 use std::ffi::OsString;
+
+/// Rows are numbered by 32-bit whole numbers.
+const MOST_TOKENS: usize = (1 << 31) - 1;
 
 /// Flags that decide what a training step is, but for the Shape and the batch.
 #[derive(Clone, Debug, Args)]
@@ -21,7 +25,7 @@ pub(in super::super) struct Setting {
     length: Option<u32>,
     #[command(flatten)]
     plan: PlanFlags,
-    /// Refuse a step whose plan needs more memory than this
+    /// Refuse a step that needs more memory than this [default: what is free]
     #[arg(long, value_name = "MiB", value_parser = clap::value_parser!(u64).range(1..))]
     memory_budget: Option<u64>,
     #[command(flatten)]
@@ -48,21 +52,16 @@ impl Setting {
     ) -> Result<Prepared, Box<dyn Error>> {
         let named = shape.resolve(declared)?;
         let (batch, length) = (batch as usize, self.length(&named)?);
-        if batch.checked_mul(length).is_none_or(|tokens| tokens >= 1 << 31) {
+        if batch > MOST_TOKENS / length {
             let found = format!("`{batch}` times `{length}`");
             return Err(format!("`--batch` times `--length` must be below 2^31, found {found}").into());
         }
         let order = self.plan.order();
         let device = device::executor(&self.device, &named.shape, declared, environment, order)?;
         let options = self.plan.options(&device.options, &named.shape)?;
-        if let Some(budget) = self.memory_budget.map(|mebibytes| mebibytes << 20) {
-            let needed = train_step(&named.shape, &options, batch, length).arena_bytes as u64;
-            if needed > budget {
-                let [needed, budget] = [needed, budget].map(|bytes| units::bytes(bytes as f64));
-                let what = format!("the step needs {needed} and `--memory-budget` allows {budget}");
-                return Err(format!("{what}: give a smaller `--batch`, or more").into());
-            }
-        }
+        let room = Room::on(&device, self.memory_budget);
+        let need = |batch| Need::of_step(&train_step(&named.shape, &options, batch, length), &device.beside);
+        Fit { room: &room, need: Box::new(need), limit: MOST_TOKENS / length }.check(batch)?;
         Ok(Prepared { named, device, options, batch, length })
     }
 

@@ -1,5 +1,6 @@
 //! `bench step`: whole training steps on random tokens.
 
+use super::super::memory::Need;
 use super::super::shape::changed::ChangedShape;
 use super::super::{Declared, Outcome};
 use super::figures::{Figures, Memory, Peak, Spread, flops};
@@ -189,7 +190,11 @@ fn measure(
         milliseconds,
         wall_milliseconds: 1e3 * wall / f64::from(arguments.steps),
         flops_per_token: work / tokens as f64,
-        memory: Memory { planned: plan.arena_bytes as u64, allocated: usage.allocated, taken: usage.taken },
+        memory: Memory {
+            planned: Need::of_step(plan, &device.beside).total(),
+            allocated: usage.allocated,
+            taken: usage.taken,
+        },
         loss: [loss_before, loss_after],
         allocations_after_first_step: usage.allocations.zip(allocations).map(|(now, then)| now - then),
         neighbours: before

@@ -128,7 +128,7 @@ impl Listing<'_> {
         let Self { totals, memory, n_tokens, .. } = *self;
         let bytes = |bytes: usize| units::bytes(bytes as f64);
         let (card, room) = (&self.card.name, self.card.memory);
-        let fits = if memory.arena as u64 <= room { "of" } else { "does not fit into" };
+        let fits = if memory.peak as u64 <= room { "of" } else { "does not fit into" };
         let n_prepare = self.steps.len() - totals.n_steps;
         let mut lines = vec![
             format!(
@@ -153,29 +153,31 @@ impl Listing<'_> {
         }
         lines.push(format!(
             "memory    {} planned peak, {fits} the {} of {card}",
-            bytes(memory.arena),
+            bytes(memory.peak),
             units::bytes(room as f64)
         ));
         lines.push(format!(
-            "          {} of it persistent, {} transient; by role:",
+            "          {} of it persistent, {} transient, {} beside the plan; by what for:",
             bytes(memory.persistent),
-            bytes(memory.transient)
+            bytes(memory.transient),
+            bytes(memory.peak - memory.arena)
         ));
         let mut roles: Vec<(&str, usize)> =
-            memory.by_role.iter().map(|(role, size)| (*role, *size)).collect();
+            memory.by_role.iter().chain(&memory.beside).map(|(role, size)| (*role, *size)).collect();
         roles.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
         let row =
             |(role, size): &(&str, usize)| Row::Cells(vec![" ".repeat(8), (*role).to_owned(), bytes(*size)]);
         let columns = vec![("", Side::Left), ("", Side::Left), ("", Side::Right)];
         lines.extend(Table { columns, rows: roles.iter().map(row).collect() }.lines());
         let sum: usize = roles.iter().map(|(_, size)| size).sum();
-        if sum > memory.arena {
+        if sum > memory.peak {
             let text = format!(
                 "activations and scratch share room by lifetime, so the sum, {}, exceeds the peak",
                 bytes(sum)
             );
             lines.extend(wrapped("          ", &text));
         }
+        lines.push(format!("          {} of the host's memory are pinned beside that", bytes(memory.pinned)));
         lines
     }
 }

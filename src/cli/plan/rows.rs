@@ -7,6 +7,7 @@ use kernwright_plan::gpu::Gpu;
 use kernwright_plan::launch::{Launch, Lowered};
 use kernwright_plan::passes::memory;
 use kernwright_plan::plan::{Mode, Phase, Plan, Step};
+use kernwright_runtime::gpu as runtime;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -92,8 +93,14 @@ pub(super) struct Memory {
     pub(super) by_role: BTreeMap<&'static str, usize>,
     pub(super) persistent: usize,
     pub(super) transient: usize,
-    /// The peak: persistent and transient.
+    /// The peak of the plan: persistent and transient.
     pub(super) arena: usize,
+    /// What the GPU takes beside the plan, by what for.
+    pub(super) beside: BTreeMap<&'static str, usize>,
+    /// All of that.
+    pub(super) peak: usize,
+    /// Of the host's memory, pinned.
+    pub(super) pinned: usize,
 }
 
 /// A row per step.
@@ -174,12 +181,16 @@ pub(super) fn totals(rows: &[StepRow], n_tokens: usize) -> Totals {
 }
 
 /// Planned memory.
-pub(super) fn memory(plan: &Plan) -> Memory {
+pub(super) fn memory(plan: &Plan, gpu: &Gpu) -> Memory {
+    let beside = runtime::beside(gpu.arch.capability());
     let by_role = Role::ALL.iter().map(|role| (role.name(), memory::bytes(plan, *role)));
     Memory {
         by_role: by_role.filter(|(_, bytes)| *bytes > 0).collect(),
         persistent: plan.persistent_bytes,
         transient: plan.arena_bytes - plan.persistent_bytes,
         arena: plan.arena_bytes,
+        peak: plan.arena_bytes + beside.iter().map(|(_, bytes)| bytes).sum::<usize>(),
+        beside: beside.into_iter().collect(),
+        pinned: runtime::pinned(),
     }
 }

@@ -3,10 +3,10 @@
 //! In: what was asked for, a model, the room on the device. Out: a number and why it is that one, or that nothing fits
 //! and which command would. Memory is what plans say, before anything is allocated.
 
-use super::memory::{Need, Room, largest};
 use super::options::Settings;
+use crate::cli::device::Beside;
+use crate::cli::memory::{Fit, Need, Room};
 use crate::cli::units;
-use crate::cli::{program, shell};
 use crate::terminal;
 use kernwright_model::run::Pace;
 use kernwright_model::split::Split;
@@ -66,42 +66,26 @@ pub(super) struct Candidate<'a> {
     pub(super) settings: &'a Settings,
     pub(super) options: &'a PlanOptions,
     pub(super) room: &'a Room,
+    pub(super) beside: &'a Beside,
 }
 
 impl Candidate<'_> {
-    fn need(&self, batch: usize) -> Need {
+    /// What training with a batch needs.
+    pub(super) fn need(&self, batch: usize) -> Need {
         let train = &self.settings.train;
-        Need::of(self.shape, &train.plan_options(self.options), batch, train.length)
+        let options = train.plan_options(self.options);
+        Need::of_run(self.shape, &options, self.beside, batch, train.length)
     }
 
-    /// The most sequences that fit; 0 where not even one does.
-    fn most(&self) -> usize {
-        let Some(bytes) = self.room.bytes else { return 0 };
+    fn fit(&self) -> Fit<'_> {
         let train = &self.settings.train;
-        let most = MOST_TOKENS / (train.length * train.accumulate).max(1);
-        largest(most, |batch| self.need(batch).total() <= bytes)
+        let limit = MOST_TOKENS / (train.length * train.accumulate).max(1);
+        Fit { room: self.room, need: Box::new(|batch| self.need(batch)), limit }
     }
 
     /// Is there room for the batch that was asked for?
     pub(super) fn check(&self) -> Result<(), Box<dyn Error>> {
-        let need = self.need(self.settings.train.batch);
-        match self.room.bytes {
-            Some(bytes) if need.total() > bytes => Err(self.refusal(&need, bytes).into()),
-            _ => Ok(()),
-        }
-    }
-
-    fn refusal(&self, need: &Need, bytes: u64) -> String {
-        let most = self.most();
-        let way_out = match most {
-            0 => "not even `--batch 1` fits: give a smaller `--length`, or a smaller model".to_owned(),
-            _ => {
-                let command = command(&most.to_string(), std::env::args().skip(1));
-                format!("the largest `--batch` that fits is `{most}`: {command}")
-            }
-        };
-        let (of, shown) = (&self.room.of, units::bytes(bytes as f64));
-        format!("training needs {need}, and {of} `{shown}`; {way_out}")
+        Ok(self.fit().check(self.settings.train.batch)?)
     }
 
     /// The largest batch that fits, and what is to be said of it.
@@ -123,8 +107,9 @@ impl Candidate<'_> {
             )
             .into());
         };
-        match rounded(self.most()) {
-            0 => Err(self.refusal(&self.need(1), bytes).into()),
+        let fit = self.fit();
+        match rounded(fit.most()) {
+            0 => Err(fit.refusal(&self.need(1), bytes).into()),
             batch => Ok(batch),
         }
     }
@@ -192,21 +177,6 @@ fn tokens_per_second(
     Ok(tokens * f64::from(n_steps) / begun.elapsed().as_secs_f64())
 }
 
-/// This very command with another `--batch`.
-fn command(batch: &str, arguments: impl Iterator<Item = String>) -> String {
-    let mut words = vec![program()];
-    let mut arguments = arguments.peekable();
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--batch" => _ = arguments.next(),
-            text if text.starts_with("--batch=") => {}
-            text => words.push(shell::word(text)),
-        }
-    }
-    words.extend(["--batch".to_owned(), batch.to_owned()]);
-    words.join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,13 +197,5 @@ mod tests {
         for (most, batch) in [(0, 0), (1, 1), (7, 7), (15, 15), (16, 16), (23, 16), (1001, 1000)] {
             assert_eq!(rounded(most), batch, "{most}");
         }
-    }
-
-    #[test]
-    fn the_command_is_the_same_but_for_the_batch() {
-        let given = ["train", "--batch", "64", "--data", "my text", "--batch=3", "--steps", "4"];
-        let typed = command("12", given.iter().map(ToString::to_string));
-        let (_, rest) = typed.split_once(' ').unwrap_or_default();
-        assert_eq!(rest, "train --data 'my text' --steps 4 --batch 12");
     }
 }

@@ -16,7 +16,7 @@ use kernwright_model::trainer::{TrainOptions, Trainer};
 use kernwright_plan::card::Card;
 use kernwright_plan::passes::forward::Head;
 use kernwright_plan::shape::Shape;
-use kernwright_plan::{Options as PlanOptions, forward_step, train_step};
+use kernwright_plan::{Options as PlanOptions, forward_step};
 use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,14 +51,13 @@ pub(super) fn describe(
     model: &Named,
     settings: &Settings,
     plan_options: &PlanOptions,
-    device: &Device,
-    why: Option<&str>,
+    (device, why): (&Device, Option<&str>),
+    planned: u64,
     checkpoint: Option<&Checkpoint>,
 ) -> Result<(), Box<dyn Error>> {
     let train = &settings.train;
     let parameters = model.shape.n_parameters() as f64 / 1e6;
-    let plan = train_step(&model.shape, &train.plan_options(plan_options), train.batch, train.length);
-    let mib = plan.arena_bytes as f64 / f64::from(1 << 20);
+    let mib = planned as f64 / f64::from(1 << 20);
     terminal::line(&format!("model: {} ({parameters:.2}M parameters)", model.name))?;
     let of_shape = model.shape.precision;
     let precision = plan_options.precision.unwrap_or(of_shape);
