@@ -123,7 +123,7 @@ fn totals_of_the_json_are_sums_of_its_steps() {
         assert_eq!(plan["tokens"], 303);
         let steps = plan["steps"].as_array().expect("steps is a list");
         let counted: Vec<&Value> = steps.iter().filter(|step| step["counted"] == true).collect();
-        assert!(counted.len() > preset.shape().layers * 15);
+        assert!(counted.len() > preset.shape().layers * 13);
         assert_eq!(plan["totals"]["n_steps"], counted.len());
         for name in ["flops", "tensor_flops", "vector_flops", "bytes", "roofline_seconds"] {
             let sum: f64 = counted.iter().filter_map(|step| step[name].as_f64()).sum();
@@ -172,6 +172,13 @@ fn plan_follows_its_flags() {
         ("--head-chunk", "512"),
     ] {
         assert!(bytes(&[flag, name]) > plain, "{flag} {name} moves more");
+    }
+    for pass in ["gelu_in_linear", "gelu_gradient_in_linear"] {
+        let steps = |without: &[&str]| {
+            let plan = json(&[&["plan", "--json", "--preset", "gpt2-124m"], without].concat());
+            plan["totals"]["n_steps"].as_u64().unwrap_or(0)
+        };
+        assert_eq!(steps(&["--without", pass]), steps(&[]) + 12, "{pass} saves a step in each layer");
     }
     let dump = done(&["plan", "--dump"]);
     assert!(dump.contains("x=layers.0.attention_norm:bf16[2048x128]"), "{dump}");
