@@ -114,6 +114,15 @@ fn a_step_that_does_not_fit_is_refused_with_the_command_of_one_that_does() {
 }
 
 #[test]
+fn a_step_that_changes_nothing_is_no_measurement() {
+    let program = Program::new();
+    let flags = "--batch 2 --steps 3 --warmup 1 --learning-rate";
+    program.ok(&format!("bench step {SMALL} {flags} 1e-3"));
+    let error = program.fails(&format!("bench step {SMALL} {flags} 1e30"), 1);
+    assert!(error.contains("was no number") && error.contains("`--learning-rate`"), "{error}");
+}
+
+#[test]
 fn a_record_holds_weights_batches_and_every_loss() {
     let program = Program::new();
     program
@@ -209,8 +218,13 @@ fn a_profile_adds_up_and_leaves_a_page() {
     let page = program.bytes("here.html");
     let page = String::from_utf8_lossy(&page);
     assert!(page.contains("<td><code>attention_backward</code></td>") && page.ends_with("</html>\n"));
+    // What was measured is shown also where the page cannot be written.
+    let output = program.run(&format!("profile {SMALL} --batch 1 --steps 1 --html missing/page.html"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("GEMM: "));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write `missing/page.html`"));
     let text = program.ok(&format!("profile {SMALL} --batch 1 --steps 1"));
-    assert!(text.contains("GEMM: ") && text.contains("page: profile.html"), "{text}");
+    assert!(text.contains("GEMM: "), "{text}");
 }
 
 #[test]

@@ -6,7 +6,9 @@
 
 use super::device::{Beside, Device};
 use super::{program, shell, units};
+use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::Role;
+use kernwright_plan::launch::Lowered;
 use kernwright_plan::passes::forward::Head;
 use kernwright_plan::passes::memory;
 use kernwright_plan::plan::Plan;
@@ -114,13 +116,15 @@ pub(super) struct Fit<'a> {
     pub(super) need: Box<dyn Fn(usize) -> Need + 'a>,
     /// The largest batch that may be asked for, whatever room there is.
     pub(super) limit: usize,
+    /// Can all of its steps be launched?
+    pub(super) launches: Box<dyn Fn(usize) -> bool + 'a>,
 }
 
 impl Fit<'_> {
     /// The most sequences that fit; 0 where not even one does, or where nobody knows the room.
     pub(super) fn most(&self) -> usize {
         let Some(bytes) = self.room.bytes else { return 0 };
-        largest(self.limit, |batch| (self.need)(batch).total() <= bytes)
+        largest(self.limit, |batch| (self.need)(batch).total() <= bytes && (self.launches)(batch))
     }
 
     /// Is there room for this batch?
@@ -147,6 +151,11 @@ impl Fit<'_> {
         let (of, shown) = (&self.room.of, units::bytes(bytes as f64));
         format!("training needs {need}, and {of} `{shown}`; {way_out}")
     }
+}
+
+/// Can a GPU launch every step of a plan?
+pub(super) fn launches(plan: &Plan, arch: &Arch) -> bool {
+    plan.steps.iter().all(|step| !matches!(step.op.lower(&plan.io(step), arch), Lowered::NoKernel(_)))
 }
 
 /// This very command with another `--batch`.
@@ -232,7 +241,7 @@ mod tests {
             let (beside, shape) = (vec![("room for products", bytes)], &shape);
             let need =
                 move |batch| Need::of_step(&train_step(shape, &PlanOptions::default(), batch, 128), &beside);
-            Fit { room: &room, need: Box::new(need), limit: 1000 }
+            Fit { room: &room, need: Box::new(need), limit: 1000, launches: Box::new(|batch| batch < 700) }
         };
         let most = [0, 50 << 20, 200 << 20].map(|bytes| fit(bytes).most());
         assert!(most[0] > most[1] && most[1] > 0 && most[2] == 0, "{most:?}");

@@ -36,11 +36,12 @@ pub(crate) struct PlanFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) nondeterministic: Option<bool>,
-    /// Leave passes out of the plan; several between commas or repeated [default: none]
+    /// Leave passes out of the plan; several between commas or repeated; none takes back what a file or a checkpoint left out
+    /// [default: none]
     #[arg(long, value_name = "PASS", value_delimiter = ',', value_parser = named(SWITCHES))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) without: Option<Vec<String>>,
-    /// Take the form that is measured against in place of the faster one; several between commas or repeated
+    /// Take the form that is measured against in place of the faster one; several between commas or repeated, or none
     /// [default: none]
     #[arg(long, value_name = "FORM", value_delimiter = ',', value_parser = named(ABLATIONS))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,13 +78,14 @@ impl PlanFlags {
     /// # Errors
     /// A type that a flag may not have there, in words.
     pub(super) fn options(&self, of_device: &Options, shape: &Shape) -> Result<Options, String> {
+        self.check()?;
         let options = Options {
             precision: self.precision.as_deref().and_then(Dtype::precision).or(of_device.precision),
             gradient: self.grad_dtype.as_deref().and_then(Dtype::precision).unwrap_or(of_device.gradient),
             attention: self.attention.unwrap_or_default().into(),
             deterministic: !self.is_free(),
-            without: self.without.clone().unwrap_or_default(),
-            with: self.with.clone().unwrap_or_default(),
+            without: listed(&self.without),
+            with: listed(&self.with),
             head_chunk: self.head_chunk.map(|rows| rows as usize).or(of_device.head_chunk),
             ..of_device.clone()
         };
@@ -96,6 +98,30 @@ impl PlanFlags {
         }
         options.check_gradient(shape).map_err(|problem| format!("`--grad-dtype`: {problem}"))?;
         Ok(options)
+    }
+
+    /// Holds values that no command line brought, such as those of a checkpoint, to what one may have.
+    fn check(&self) -> Result<(), String> {
+        for (flag, found) in [("precision", &self.precision), ("grad-dtype", &self.grad_dtype)] {
+            if let Some(found) = found.as_ref().filter(|found| Dtype::precision(found).is_none()) {
+                let names: Vec<_> =
+                    dtype::ALL.iter().filter(|row| row.is_precision).map(|row| row.name).collect();
+                return Err(format!("`--{flag}` must be one of `{}`, found `{found}`", names.join("`, `")));
+            }
+        }
+        for (flag, found, all) in [("without", &self.without, SWITCHES), ("with", &self.with, ABLATIONS)] {
+            let found = found.as_deref().unwrap_or_default();
+            let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+            if let Some(found) =
+                found.iter().find(|found| **found != NONE && !names.contains(&found.as_str()))
+            {
+                return Err(format!("`--{flag}` must be of `{}`, found `{found}`", names.join("`, `")));
+            }
+            if found.len() > 1 && found.iter().any(|found| found == NONE) {
+                return Err(format!("`--{flag} {NONE}` must stand alone, found `{}`", found.join(",")));
+            }
+        }
+        Ok(())
     }
 
     /// May a step differ in its last bits from run to run?
@@ -147,8 +173,17 @@ pub(super) fn precisions() -> PossibleValuesParser {
     PossibleValuesParser::new(dtype::ALL.iter().filter(|row| row.is_precision).map(|row| row.name))
 }
 
+/// The value of a list that is empty.
+const NONE: &str = "none";
+
 fn named(all: &'static [(&str, &str)]) -> PossibleValuesParser {
-    PossibleValuesParser::new(all.iter().map(|(name, about)| PossibleValue::new(*name).help(*about)))
+    let none = PossibleValue::new(NONE).help("nothing, whatever a file or a checkpoint says");
+    let all = all.iter().map(|(name, about)| PossibleValue::new(*name).help(*about));
+    PossibleValuesParser::new(all.chain([none]))
+}
+
+fn listed(names: &Option<Vec<String>>) -> Vec<String> {
+    names.iter().flatten().filter(|name| *name != NONE).cloned().collect()
 }
 
 #[cfg(test)]
@@ -212,6 +247,32 @@ mod tests {
         let flags = parsed(["--attention=fused", "--head-chunk=3"]).over(all(), |name| named.push(name));
         let expected = PlanFlags { attention: Some(Path::Fused), head_chunk: Some(3), ..all() };
         assert_eq!((flags, named), (expected, vec!["attention", "head_chunk"]));
+    }
+
+    #[test]
+    fn none_takes_back_what_was_left_out_and_must_stand_alone() {
+        let shape = presets::find("tiny").expect("it is a preset").shape();
+        let over = parsed(["--without=none", "--with=none"]).over(all(), |_| {});
+        let options = over.options(&Options::default(), &shape).expect("it is right");
+        assert_eq!((options.without.len(), options.with.len()), (0, 0));
+        let error = parsed(["--without=none,narrow_producers"]).options(&Options::default(), &shape);
+        let expected = "`--without none` must stand alone, found `none,narrow_producers`";
+        assert_eq!(error.err().as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn what_a_checkpoint_brings_is_held_to_what_a_flag_may_be() {
+        let shape = presets::find("tiny").expect("it is a preset").shape();
+        for (kept, wanted) in [
+            (r#"{"grad_dtype": "fp8"}"#, "`--grad-dtype` must be one of `fp32`"),
+            (r#"{"precision": "fp8"}"#, "`--precision` must be one of `fp32`"),
+            (r#"{"without": ["foo"]}"#, "`--without` must be of `residual_in_linear`"),
+            (r#"{"with": ["foo"]}"#, "`--with` must be of `residual_copy`"),
+        ] {
+            let flags: PlanFlags = serde_json::from_str(kept).expect("it is data");
+            let error = flags.options(&Options::default(), &shape).expect_err(kept);
+            assert!(error.starts_with(wanted), "{error}");
+        }
     }
 
     #[test]

@@ -15,13 +15,13 @@ use super::{Declared, Outcome, units};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
 use clap::Args;
+use kernwright_model::atomic_file::write_atomically;
 use kernwright_plan::executor::MicroStep;
 use kernwright_plan::plan::Phase;
 use kernwright_runtime::Profile;
 use rows::{Document, Group, KernelRow, Rows, Timing};
 use std::collections::HashMap;
 use std::error::Error;
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -64,15 +64,16 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let prepared = arguments.setting.prepare(&arguments.shape, arguments.batch, declared, environment)?;
     let document = measure(arguments, prepared)?;
     let path = arguments.html.display();
-    fs::write(&arguments.html, page::page(&document))
-        .map_err(|error| format!("cannot write `{path}`: {error}"))?;
+    // What was measured is shown, whatever becomes of the page.
     if arguments.json {
         line(&serde_json::to_string_pretty(&document)?)?;
-        note(&format!("page: {path}"));
     } else {
         line(&lines(&document).join("\n"))?;
-        line(&format!("\npage: {path}"))?;
     }
+    let page = page::page(&document);
+    write_atomically(&arguments.html, |out| out.write_all(page.as_bytes()))
+        .map_err(|error| format!("cannot write `{path}`: {error}"))?;
+    note(&format!("page: {path}"));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -142,14 +142,23 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let pace = Pace { steps_per_launch: arguments.steps_per_launch, launches };
     let room = Room::on(&device, arguments.memory_budget);
     let (shape, options, room, beside) = (&model.shape, &plan_options, &room, &device.beside.clone());
-    let candidate = Candidate { shape, settings: &settings, options, room, beside };
+    let arch = device.gpu.as_ref().map(|gpu| gpu.arch.clone());
+    let candidate = Candidate { shape, settings: &settings, options, room, beside, arch: arch.as_ref() };
     let found = match flags.batch {
         Some(Batch::Auto) => Some(candidate.auto()?),
         Some(Batch::Fastest) => {
             // Each batch has the device for itself.
             device.executor = Box::new(Cpu::new(Some(1))?);
-            let batch = candidate.fastest(&split, pace, &mut || Ok(open()?.0.executor))?;
-            device = open()?.0;
+            let again = || -> Result<_, Box<dyn Error>> {
+                let (device, why) = open()?;
+                // Another device would be timed in its place.
+                match why.filter(|_| options.runs_on == RunsOn::Gpu) {
+                    Some(why) => Err(format!("the GPU cannot be opened again: {why}").into()),
+                    None => Ok(device),
+                }
+            };
+            let batch = candidate.fastest(&split, pace, &mut || Ok(again()?.executor))?;
+            device = again()?;
             Some(batch)
         }
         _ => None,
@@ -161,7 +170,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         check(&settings, &flags)?;
         check_begin(&settings, checkpoint, None)?;
     }
-    let candidate = Candidate { shape, settings: &settings, options, room, beside };
+    let candidate = Candidate { shape, settings: &settings, options, room, beside, arch: arch.as_ref() };
     candidate.check()?;
     let planned = candidate.need(settings.train.batch).total();
     let speed = Speed::of(&model.shape, &settings.train, device.gpu.as_ref().and_then(|gpu| gpu.card));

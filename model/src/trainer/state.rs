@@ -31,14 +31,25 @@ pub(super) fn read(executor: &dyn Executor, plan: PlanId) -> Result<Value, Execu
 
 /// Tells the executor what it chose.
 pub(super) fn recall(executor: &mut dyn Executor, kept: &Value) -> Result<(), ExecutorError> {
+    if !(kept.is_null() || kept.is_object()) {
+        let problem =
+            format!("`executor` of the checkpoint must be an object or null, found `{kept}`: it is damaged");
+        return Err(ExecutorError::Plan(problem));
+    }
     kept.get(CHOICES).map_or(Ok(()), |choices| executor.adopt(&choices.to_string()))
 }
+
+/// What a run that goes on is not: halted. Its weights are those of before whatever halted it.
+const HALTED: &str = "halted";
 
 /// Writes the state buffers that the plan has and the checkpoint knows.
 #[allow(clippy::cast_possible_truncation)]
 pub(super) fn write(executor: &mut dyn Executor, plan: PlanId, kept: &Value) -> Result<(), ExecutorError> {
     for buffer in buffers(executor, plan) {
         let about = executor.plan(plan).buffer(buffer);
+        if about.name == HALTED {
+            continue;
+        }
         let is_integer = about.dtype.is_integer();
         let Some(values) = kept.get(STATE).and_then(|state| state.get(&about.name)) else { continue };
         let values: Vec<f64> = values.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();

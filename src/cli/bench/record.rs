@@ -32,6 +32,13 @@ impl Record {
         if folder.exists() {
             return Err(format!("`--record` must be a new folder, found `{shown}`").into());
         }
+        let written = Self::write(folder, training, shape, data);
+        // A folder that was begun would be in the way of the next try.
+        written.inspect_err(|_| drop(fs::remove_dir_all(folder)))?;
+        Ok(Self { folder: folder.to_owned(), losses: Vec::new() })
+    }
+
+    fn write(folder: &Path, training: &Training, shape: &Shape, data: Data) -> Result<(), Box<dyn Error>> {
         let progress = Progress {
             program: concat!("kernwright ", env!("CARGO_PKG_VERSION")).to_owned(),
             shape: shape.text(),
@@ -56,8 +63,7 @@ impl Record {
             .flat_map(|batch| &batch.text)
             .flat_map(|token| token.to_le_bytes())
             .collect();
-        write(&folder.join("batches.i32"), &bytes)?;
-        Ok(Self { folder: folder.to_owned(), losses: Vec::new() })
+        write(&folder.join("batches.i32"), &bytes)
     }
 
     /// A step's loss, which is on its way.

@@ -4,7 +4,7 @@
 
 use super::super::Declared;
 use super::super::device::{self, Asked, Device, DeviceArguments};
-use super::super::memory::{Fit, Need, Room};
+use super::super::memory::{Fit, Need, Room, launches};
 use super::super::plan_flags::PlanFlags;
 use super::super::shape::Named;
 use super::super::shape::changed::ChangedShape;
@@ -60,8 +60,11 @@ impl Setting {
         let device = device::executor(&self.device, &named.shape, declared, environment, order)?;
         let options = self.plan.options(&device.options, &named.shape)?;
         let room = Room::on(&device, self.memory_budget);
-        let need = |batch| Need::of_step(&train_step(&named.shape, &options, batch, length), &device.beside);
-        Fit { room: &room, need: Box::new(need), limit: MOST_TOKENS / length }.check(batch)?;
+        let plan = |batch| train_step(&named.shape, &options, batch, length);
+        let need = |batch| Need::of_step(&plan(batch), &device.beside);
+        let can = |batch| device.gpu.as_ref().is_none_or(|gpu| launches(&plan(batch), &gpu.arch));
+        let limit = MOST_TOKENS / length;
+        Fit { room: &room, need: Box::new(need), limit, launches: Box::new(can) }.check(batch)?;
         Ok(Prepared { named, device, options, batch, length })
     }
 

@@ -151,6 +151,11 @@ fn measure(
     let milliseconds: Vec<f64> =
         seconds.map(|seconds| seconds.map(|seconds| 1e3 * seconds)).collect::<Result<_, _>>()?;
     let loss_after = training.loss()?;
+    if training.has_halted()? {
+        return Err("a loss or a gradient of some step was no number, and steps from then on changed nothing: give a smaller \
+                    `--learning-rate`"
+            .into());
+    }
     let after = neighbours::all().filter(|_| device.gpu.is_some());
 
     let milliseconds = Spread::of(&milliseconds);

@@ -110,21 +110,26 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
 }
 
 impl Arguments {
+    /// A shape and what was changed of it.
+    fn named(&self, name: &str) -> String {
+        if self.set.is_empty() { name.to_owned() } else { format!("{name} ({})", self.set.join(", ")) }
+    }
+
     /// What rows are called, and the flags that choose their shapes.
     fn shapes(&self, declared: Option<Declared>) -> Vec<(String, ChangedShape)> {
         let of = |base| ChangedShape { base, set: self.set.clone() };
         let presets = self.preset.iter().map(|name| {
             let base = ShapeArguments { preset: Some(name.clone()), shape: None };
-            (name.clone(), of(base))
+            (self.named(name), of(base))
         });
         let files = self.shape.iter().map(|path| {
             let base = ShapeArguments { preset: None, shape: Some(path.clone()) };
-            (path.display().to_string(), of(base))
+            (self.named(&path.display().to_string()), of(base))
         });
         let mut all: Vec<_> = presets.chain(files).collect();
         if all.is_empty() {
             let name = declared.map_or("tiny", |declared| declared.name);
-            all.push((name.to_owned(), of(ShapeArguments::default())));
+            all.push((self.named(name), of(ShapeArguments::default())));
         }
         all
     }

@@ -175,6 +175,13 @@ impl Training {
         self.loss_of(fetch)
     }
 
+    /// Whether updates have stopped, since a loss or a gradient of some step was no number.
+    pub(super) fn has_halted(&mut self) -> Result<bool, ExecutorError> {
+        let Some(halted) = self.plan().find("halted") else { return Ok(false) };
+        let fetch = self.executor.fetch(self.plan, halted)?;
+        Ok(self.executor.take(fetch)?.first().is_some_and(|halted| *halted != 0.0))
+    }
+
     /// Asks for the loss of the newest step, without waiting for it.
     pub(super) fn ask_for_loss(&mut self) -> Result<Fetch, ExecutorError> {
         self.executor.fetch(self.plan, self.loss)

@@ -5,15 +5,17 @@
 
 use super::options::Settings;
 use crate::cli::device::Beside;
-use crate::cli::memory::{Fit, Need, Room};
+use crate::cli::memory::{Fit, Need, Room, launches};
 use crate::cli::units;
 use crate::terminal;
 use kernwright_model::run::Pace;
 use kernwright_model::split::Split;
 use kernwright_model::trainer::{MOST_TOKENS, TrainError, TrainOptions, Trainer};
 use kernwright_plan::Options as PlanOptions;
+use kernwright_plan::arch::Arch;
 use kernwright_plan::executor::Executor;
 use kernwright_plan::shape::Shape;
+use kernwright_plan::train_step;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
@@ -67,6 +69,8 @@ pub(super) struct Candidate<'a> {
     pub(super) options: &'a PlanOptions,
     pub(super) room: &'a Room,
     pub(super) beside: &'a Beside,
+    /// What kernels are made for; none on a CPU.
+    pub(super) arch: Option<&'a Arch>,
 }
 
 impl Candidate<'_> {
@@ -77,10 +81,18 @@ impl Candidate<'_> {
         Need::of_run(self.shape, &options, self.beside, batch, train.length)
     }
 
+    /// Can a GPU launch all of its steps?
+    fn launches(&self, batch: usize) -> bool {
+        let Some(arch) = self.arch else { return true };
+        let train = &self.settings.train;
+        launches(&train_step(self.shape, &train.plan_options(self.options), batch, train.length), arch)
+    }
+
     fn fit(&self) -> Fit<'_> {
         let train = &self.settings.train;
         let limit = MOST_TOKENS / (train.length * train.accumulate).max(1);
-        Fit { room: self.room, need: Box::new(|batch| self.need(batch)), limit }
+        let (need, launches) = (Box::new(|batch| self.need(batch)), Box::new(|batch| self.launches(batch)));
+        Fit { room: self.room, need, limit, launches }
     }
 
     /// Is there room for the batch that was asked for?
