@@ -173,12 +173,12 @@ fn a_sweep_goes_on_after_a_row_that_fails() {
         })
         .collect();
     let expected = [
-        ("tiny", 1, true),
-        ("tiny", 2, true),
-        ("mine.toml", 1, true),
-        ("mine.toml", 2, true),
-        ("missing.toml", 1, false),
-        ("missing.toml", 2, false),
+        ("tiny (model.layers=1)", 1, true),
+        ("tiny (model.layers=1)", 2, true),
+        ("mine.toml (model.layers=1)", 1, true),
+        ("mine.toml (model.layers=1)", 2, true),
+        ("missing.toml (model.layers=1)", 1, false),
+        ("missing.toml (model.layers=1)", 2, false),
     ];
     assert_eq!(shown, expected);
     assert!(rows[4]["error"].as_str().is_some_and(|error| error.contains("cannot read `missing.toml`")));

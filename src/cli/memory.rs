@@ -241,8 +241,10 @@ mod tests {
             let (beside, shape) = (vec![("room for products", bytes)], &shape);
             let need =
                 move |batch| Need::of_step(&train_step(shape, &PlanOptions::default(), batch, 128), &beside);
-            Fit { room: &room, need: Box::new(need), limit: 1000, launches: Box::new(|batch| batch < 700) }
+            Fit { room: &room, need: Box::new(need), limit: 1000, launches: Box::new(|_| true) }
         };
+        let few = Fit { launches: Box::new(|batch| batch <= 3), ..fit(0) };
+        assert_eq!(few.most(), 3, "a launch has its limits, too");
         let most = [0, 50 << 20, 200 << 20].map(|bytes| fit(bytes).most());
         assert!(most[0] > most[1] && most[1] > 0 && most[2] == 0, "{most:?}");
         assert_eq!(fit(50 << 20).check(most[1]), Ok(()));
