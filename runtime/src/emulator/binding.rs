@@ -44,7 +44,8 @@ pub(super) struct Report {
     pub(super) n_frames: u32,
     pub(super) frames: [u64; MOST_FRAMES],
     pub(super) n_waiting: u32,
-    unused: u32,
+    /// Of which other block of the cluster the shared memory below is, plus one; 0 for the thread's own.
+    pub(super) other_block: u32,
     pub(super) waiting: [Waiting; MOST_THREADS],
     /// Where the block's shared memory lay, and its size.
     pub(super) shared: [u64; 2],
@@ -70,7 +71,7 @@ impl Report {
             n_frames: 0,
             frames: [0; MOST_FRAMES],
             n_waiting: 0,
-            unused: 0,
+            other_block: 0,
             waiting: [Waiting::default(); MOST_THREADS],
             shared: [0; 2],
         })
@@ -125,6 +126,8 @@ struct RawLaunch {
     n_allocations: u64,
     checks: u32,
     workers: u32,
+    cluster: u32,
+    unused: u32,
     counters: *mut RawCounters,
     same_place: SamePlace,
     context: *const c_void,
@@ -184,6 +187,8 @@ pub(super) struct Module {
     call: Call,
     /// The kinds of its parameters, a letter each; see `device/kernwright_emulator.h`.
     pub(super) kinds: String,
+    /// Blocks that run together.
+    pub(super) cluster: u32,
     /// Where it lies in memory.
     pub(super) base: u64,
     bytes: u64,
@@ -217,16 +222,19 @@ impl Device {
         let library = unsafe { Library::new(path) }.map_err(&failed)?;
         // SAFETY: the types are those of KERNWRIGHT_KERNEL in device/kernwright_emulator.h; the text it returns is
         // constant and ends with a zero.
-        let (call, kinds) = unsafe {
+        let (call, kinds, cluster) = unsafe {
             let kinds: unsafe extern "C" fn() -> *const c_char =
                 *library.get(b"kernwright_kinds\0").map_err(&failed)?;
             let call: Call = *library.get(b"kernwright_call\0").map_err(&failed)?;
-            (call, CStr::from_ptr(kinds()).to_string_lossy().into_owned())
+            // Only kernels that say so have one.
+            let cluster = library.get::<unsafe extern "C" fn() -> u32>(b"kernwright_cluster\0");
+            let cluster = cluster.map_or(1, |cluster| cluster());
+            (call, CStr::from_ptr(kinds()).to_string_lossy().into_owned(), cluster)
         };
         let (mut base, mut bytes) = (0, 0);
         // SAFETY: the address is one of a loaded module, the results are two numbers of ours.
         unsafe { (self.extent)(call as *const c_void, &mut base, &mut bytes) };
-        Ok(Module { call, kinds, base, bytes, _library: library })
+        Ok(Module { call, kinds, cluster, base, bytes, _library: library })
     }
 
     /// Runs a grid to its end, or to the first fault.
@@ -260,6 +268,8 @@ impl Device {
             n_allocations: ranges.len() as u64,
             checks: u32::from(launch.checks),
             workers: launch.workers,
+            cluster: module.cluster,
+            unused: 0,
             counters: if launch.counters.is_some() { &raw mut counters } else { std::ptr::null_mut() },
             same_place,
             context: std::ptr::from_ref(&launch.same_place).cast(),

@@ -87,6 +87,9 @@ pub struct KernelId(usize);
 /// The most shared memory that a block may have: that of the largest GPU in the table.
 pub const MOST_SHARED_MEMORY: u32 = 227 * 1024;
 
+/// The most blocks of a cluster; `MOST_CLUSTER` of device/model.h.
+const MOST_CLUSTER: u32 = 8;
+
 struct Kernel {
     name: String,
     text: String,
@@ -306,6 +309,19 @@ fn fits(kernel: &Kernel, grid: [u32; 3], block: u32, shared_memory: u32) -> Resu
         ("a block's threads", block, 1, 1024),
         ("a block's shared memory", shared_memory, 0, MOST_SHARED_MEMORY),
     ];
+    let cluster = kernel.module.cluster;
+    if cluster > 1 {
+        let limit = |what, allowed: String, found| {
+            Err(EmulatorError::Limit { kernel: kernel.name.clone(), what, allowed, found: u64::from(found) })
+        };
+        if cluster > MOST_CLUSTER || cluster * block > 1024 || !block.is_multiple_of(128) {
+            let allowed = format!("whole warpgroups, {MOST_CLUSTER} blocks and 1024 threads at most");
+            return limit("the threads of a cluster", allowed, cluster.saturating_mul(block));
+        }
+        if !grid[0].is_multiple_of(cluster) {
+            return limit("the grid's x", format!("a multiple of its clusters' {cluster} blocks"), grid[0]);
+        }
+    }
     for (what, found, least, most) in limits {
         if found < least || found > most {
             let (kernel, allowed) = (kernel.name.clone(), format!("{least} to {most}"));

@@ -39,6 +39,7 @@ const SOURCES: &[(&str, &str)] = device![
     "tma.cc",
     "wgmma.cc",
     "warpgroup.cc",
+    "cluster.cc",
     "counters.cc",
     "hooks.cc",
 ];
@@ -155,7 +156,10 @@ impl Builder {
         let (module, source) =
             (self.folder.join(format!("{stem}.so")), self.folder.join(format!("{stem}.cu")));
         if !is_whole(&module) || !source.exists() {
-            let whole = format!("{text}\n#line 1 \"kernwright_call.h\"\nKERNWRIGHT_KERNEL({kernel})\n");
+            let mut whole = format!("{text}\n#line 1 \"kernwright_call.h\"\nKERNWRIGHT_KERNEL({kernel})\n");
+            if let Some(sizes) = cluster(text) {
+                whole += &format!("KERNWRIGHT_CLUSTER({sizes})\n");
+            }
             write(&source, whole.as_bytes())?;
             let mut command = self.command(&self.kernel_flags);
             command.arg("-I").arg(&self.folder).args(["-x", "c++"]).arg(&source);
@@ -196,6 +200,14 @@ impl Builder {
         }
         result
     }
+}
+
+/// What a kernel says of its cluster: the emulator's compiler does not look at it.
+fn cluster(text: &str) -> Option<&str> {
+    const WORD: &str = "__cluster_dims__(";
+    let mut lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let rest = lines.find_map(|line| line.find(WORD).map(|at| &line[at + WORD.len()..]))?;
+    rest.split(')').next()
 }
 
 fn file(path: &Path, what: &'static str, source: io::Error) -> EmulatorError {
@@ -269,6 +281,13 @@ mod tests {
             fs::write(&path, flipped).unwrap();
             assert!(!is_whole(&path), "byte {at} flipped");
         }
+    }
+
+    #[test]
+    fn a_cluster_is_what_the_kernel_says_and_no_comment() {
+        let text = "// `__cluster_dims__(n, 1, 1)` says\nextern \"C\" __global__ void __cluster_dims__(BLOCKS, 1, 1) k() {}";
+        assert_eq!(cluster(text), Some("BLOCKS, 1, 1"));
+        assert_eq!(cluster("// __cluster_dims__(2, 1, 1)\nvoid k();"), None);
     }
 
     #[test]

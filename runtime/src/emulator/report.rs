@@ -22,7 +22,7 @@ pub(super) struct Scene<'a> {
 mod hopper;
 
 /// In the order of `Operation` in device/faults.h.
-const OPERATIONS: [&str; 19] = [
+const OPERATIONS: [&str; 20] = [
     "nothing",
     "barrier",
     "named_barrier",
@@ -41,6 +41,7 @@ const OPERATIONS: [&str; 19] = [
     "wgmma_wait",
     "registers_release",
     "registers_acquire",
+    "cluster_arrive",
     "cluster_wait",
 ];
 
@@ -88,6 +89,10 @@ impl Scene<'_> {
         let [shared, shared_bytes] = report.shared;
         let offset = report.address.wrapping_sub(shared);
         // Beyond its end nothing of the kernel's lies for a while.
+        if offset < shared_bytes + 1024 && report.other_block > 0 {
+            let place = format!("{SHARED} of block {} of its cluster + {offset}", report.other_block - 1);
+            return (place, Some(shared_bytes));
+        }
         if offset < shared_bytes + 1024 {
             return (format!("{SHARED} + {offset}"), Some(shared_bytes));
         }

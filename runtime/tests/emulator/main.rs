@@ -1,6 +1,7 @@
 //! The emulator against models in Rust, and on broken kernels.
 
 mod cache;
+mod clusters;
 mod counters;
 mod launches;
 mod matrices;

@@ -10,7 +10,7 @@ namespace kernwright {
 
 // What one has seen, another has seen from here on.
 void join_clocks(Block& block, u32* to, const u32* from) {
-    const u32 n = block.hopper.is_used ? MOST_AGENTS : block.n_warps;
+    const u32 n = block.hopper->is_used ? MOST_AGENTS : block.worker->n_warps;
     for (u32 i = 0; i < n; ++i) to[i] = to[i] < from[i] ? from[i] : to[i];
 }
 
@@ -26,6 +26,7 @@ void join_clocks(Block& block, u32* to, const u32* from) {
 static void count_in(Thread& thread, Operation operation, u32 id, u32 threads, bool waits) {
     Block& block = *thread.block;
     Warp& warp = *thread.warp;
+    const u32 own_bit = 1u << (&warp - block.warps);
     NamedBarrier& barrier = block.barriers[id];
     if (barrier.expected == 0) {
         barrier.expected = threads;
@@ -47,10 +48,9 @@ static void count_in(Thread& thread, Operation operation, u32 id, u32 threads, b
     barrier.arrived += WARP;
     join_clocks(block, barrier.joined, warp.clock);
     ++warp.clock[warp.number];
-    if (waits) barrier.waiting |= 1u << warp.number;
+    if (waits) barrier.waiting |= own_bit;
     const bool is_full = barrier.arrived >= barrier.expected;
     if (is_full) {
-        const u32 own_bit = 1u << warp.number;
         for (u32 w = 0; w < block.n_warps; ++w) {
             if (!(barrier.waiting >> w & 1)) continue;
             join_clocks(block, block.warps[w].clock, barrier.joined);

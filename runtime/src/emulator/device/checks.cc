@@ -5,6 +5,10 @@
 // one's warp has, through barriers, seen the time of the earlier one; within a warp if they are of one lane, or if the
 // warp's own time has gone on since. Shuffles, votes and matrix products order nothing. Nothing orders the blocks of a
 // grid, and races on global memory are not looked for.
+//
+// The asynchronous units have times of their own: what TMA writes is of a phase of an mbarrier, what products and copies
+// from shared memory read is of a group, and whoever waits for those has seen that. Between an ordinary write and a unit
+// stands a fence besides, of who wrote, or of who saw it and tells the unit.
 #include "model.h"
 
 #include <algorithm>
@@ -35,6 +39,9 @@ static const Allocation* find(Thread& thread, u64 address) {
     return &found;
 }
 
+// Where the marks of a byte of shared memory lie.
+static u64 place_of(const Thread& thread, u64 address) { return address - reinterpret_cast<u64>(thread.worker->shared); }
+
 // Shared memory, or just past its end: what is wrong there is the index, not the kind of memory.
 static bool is_meant_as_shared(const Thread& thread, u64 address) {
     const Block& block = *thread.block;
@@ -45,6 +52,13 @@ static Report& report_access(Thread& thread, Fault fault, u64 address, u32 bytes
     Report& report = begin_report(thread, fault);
     report.access = static_cast<u32>(access);
     report.address = address;
+    for (u32 rank = 0; rank < thread.worker->n_blocks; ++rank) {
+        const Block& block = thread.worker->blocks[rank];
+        if (&block == thread.block || address - reinterpret_cast<u64>(block.shared) >= block.shared_bytes) continue;
+        report.shared = reinterpret_cast<u64>(block.shared);
+        report.shared_bytes = block.shared_bytes;
+        report.other_block = rank + 1;
+    }
     report.bytes = bytes;
     report.operation = static_cast<u32>(thread.operation);
     return report;
@@ -67,7 +81,7 @@ static Report& report_access(Thread& thread, Fault fault, u64 address, u32 bytes
 [[noreturn]] static void refuse_copy(Thread& thread, u64 address, u32 bytes, Access access, u64 at) {
     // Whose copy it is stands in the mark of its granule.
     const Block& block = *thread.block;
-    const WriteMark& mark = thread.worker->shadow.writes[(at - reinterpret_cast<u64>(block.shared)) / GRANULE];
+    const WriteMark& mark = thread.worker->shadow.writes[place_of(thread, at) / GRANULE];
     Report& report = report_access(thread, Fault::in_flight, address, bytes, access);
     report.other_thread = thread.worker->threads[mark.thread].index;
     report.other_site = block.launch->module_base + mark.site;
@@ -136,7 +150,7 @@ static bool is_unordered(const Thread& thread, const WriteMark& mark) {
 }
 
 [[noreturn]] static void report_write(Thread& thread, u64 address, u32 bytes, Access access, const WriteMark& mark) {
-    if (mark.is_copy) refuse_copy_at(thread, thread.block->hopper.mbarriers[mark.thread], address, bytes, access);
+    if (mark.is_copy) refuse_copy_at(thread, thread.block->hopper->mbarriers[mark.thread], address, bytes, access);
     const Access earlier = mark.atomic ? Access::atomic : Access::write;
     report_race(thread, address, bytes, access, mark.thread, earlier, mark.site);
 }
@@ -191,22 +205,29 @@ static void check_races(Thread& thread, u64 offset, u32 bytes, u64 address, Acce
     }
 }
 
+// Shared memory of the thread's own block, or of another one of its cluster.
+void check_shared(Thread& thread, const Block& of, u64 address, u32 bytes, Access access, u64 site) {
+    const u64 offset = address - reinterpret_cast<u64>(of.shared);
+    const u32 width = bytes & (0u - bytes);
+    if (bytes > of.shared_bytes - offset) refuse(thread, Fault::outside, address, bytes, access);
+    if (address % width != 0 && bytes <= 16) refuse(thread, Fault::misaligned, address, bytes, access);
+    const u64 place = place_of(thread, address);
+    u8* const state = &thread.worker->shadow.state[place];
+    if (access == Access::write) {
+        check_no_copy(thread, state, address, bytes);
+    } else if (!all_written(state, bytes)) {
+        check_written(thread, state, address, bytes, access);
+    }
+    check_races(thread, place, bytes, address, access, site);
+    if (access == Access::write) memset(state, static_cast<int>(ByteState::written), bytes);
+}
+
 void check(Thread& thread, u64 address, u32 bytes, Access access, u64 site) {
-    Block& block = *thread.block;
-    const u64 offset = address - reinterpret_cast<u64>(block.shared);
+    const Block& block = *thread.block;
     // Powers of two, but for whole objects that the compiler copies piece by piece.
     const u32 width = bytes & (0u - bytes);
-    if (offset < block.shared_bytes) {
-        if (bytes > block.shared_bytes - offset) refuse(thread, Fault::outside, address, bytes, access);
-        if (address % width != 0 && bytes <= 16) refuse(thread, Fault::misaligned, address, bytes, access);
-        u8* const state = &thread.worker->shadow.state[offset];
-        if (access == Access::write) {
-            check_no_copy(thread, state, address, bytes);
-        } else if (!all_written(state, bytes)) {
-            check_written(thread, state, address, bytes, access);
-        }
-        check_races(thread, offset, bytes, address, access, site);
-        if (access == Access::write) memset(state, static_cast<int>(ByteState::written), bytes);
+    if (address - reinterpret_cast<u64>(block.shared) < block.shared_bytes) {
+        check_shared(thread, block, address, bytes, access, site);
         return;
     }
     const Allocation* const found = find(thread, address);
@@ -243,20 +264,18 @@ void need_shared(Thread& thread, u64 address, u32 bytes, Access access) {
 
 void make_mbarrier(Thread& thread, u64 address, u64 site) {
     check(thread, address, 8, Access::write, site);
-    const u64 offset = address - reinterpret_cast<u64>(thread.block->shared);
-    memset(&thread.worker->shadow.state[offset], static_cast<int>(ByteState::mbarrier), 8);
+    memset(&thread.worker->shadow.state[place_of(thread, address)], static_cast<int>(ByteState::mbarrier), 8);
 }
 
 // A barrier is used, which must have been made before.
 void check_mbarrier(Thread& thread, u64 address, u64) {
-    const u64 offset = address - reinterpret_cast<u64>(thread.block->shared);
-    const WriteMark& mark = thread.worker->shadow.writes[offset / GRANULE];
+    const WriteMark& mark = thread.worker->shadow.writes[place_of(thread, address) / GRANULE];
     if (is_unordered(thread, mark)) report_write(thread, address, 8, Access::atomic, mark);
 }
 
 // Whether an ordinary write was shown to the asynchronous units: by who wrote, or by this thread, which saw it.
 static bool is_shown(const Thread& thread, const WriteMark& mark) {
-    if (mark.is_copy || mark.time <= thread.block->hopper.base) return true;
+    if (mark.is_copy || mark.time <= thread.block->hopper->base) return true;
     return thread.worker->threads[mark.thread].fences != mark.fences || mark.time <= thread.warp->fenced[mark.thread / WARP];
 }
 
@@ -272,7 +291,7 @@ static void need_shown(Thread& thread, u64 address, u32 bytes, Access access, co
 void check_unit_read(Thread& thread, u64 address, u32 bytes, u32 agent, u32 time, const u32* seen, u64 site) {
     const Block& block = *thread.block;
     Shadow& shadow = thread.worker->shadow;
-    const u64 offset = address - reinterpret_cast<u64>(block.shared);
+    const u64 offset = place_of(thread, address);
     if (!all_written(&shadow.state[offset], bytes)) {
         check_written(thread, &shadow.state[offset], address, bytes, Access::read);
     }
@@ -292,7 +311,7 @@ void check_unit_read(Thread& thread, u64 address, u32 bytes, u32 agent, u32 time
 void check_unit_write(Thread& thread, u64 address, u32 bytes, u32 mbarrier, u32 time, u64 site) {
     const Block& block = *thread.block;
     Shadow& shadow = thread.worker->shadow;
-    const u64 offset = address - reinterpret_cast<u64>(block.shared);
+    const u64 offset = place_of(thread, address);
     check_no_copy(thread, &shadow.state[offset], address, bytes);
     const u32 place = static_cast<u32>(site - block.launch->module_base);
     for (u64 granule = offset / GRANULE; granule < (offset + bytes) / GRANULE; ++granule) {
@@ -310,20 +329,20 @@ void begin_copy(Thread& thread, u8* to, const u8* from, u64 site) {
     const u64 address = reinterpret_cast<u64>(to);
     if (!is_meant_as_shared(thread, address)) refuse(thread, Fault::not_shared, address, 16, Access::write);
     check(thread, address, 16, Access::write, site);
-    memset(&thread.worker->shadow.state[to - thread.block->shared], static_cast<int>(ByteState::in_flight), 16);
+    memset(&thread.worker->shadow.state[place_of(thread, reinterpret_cast<u64>(to))], static_cast<int>(ByteState::in_flight), 16);
     if (from != nullptr) check(thread, reinterpret_cast<u64>(from), 16, Access::read, site);
 }
 
 // It was waited for: the bytes are written, now, by the thread that waited.
 void finish_copy(Thread& thread, u8* to, u64 site) {
-    memset(&thread.worker->shadow.state[to - thread.block->shared], static_cast<int>(ByteState::unwritten), 16);
+    memset(&thread.worker->shadow.state[place_of(thread, reinterpret_cast<u64>(to))], static_cast<int>(ByteState::unwritten), 16);
     check(thread, reinterpret_cast<u64>(to), 16, Access::write, site);
 }
 
-void reset_shadow(Worker& worker, const Launch& launch) {
+void reset_shadow(Worker& worker) {
     Shadow& shadow = worker.shadow;
-    const u32 n_warps = worker.block.n_warps;
-    const size_t granules = (launch.shared_bytes + GRANULE - 1) / GRANULE;
+    const u32 n_warps = worker.n_warps;
+    const size_t granules = (worker.shared_bytes + GRANULE - 1) / GRANULE;
     // Times only grow, so that marks of earlier blocks, of whatever granule and warp, are ordered before everything;
     // until they no longer fit.
     if (shadow.time > LATE) {
@@ -337,7 +356,7 @@ void reset_shadow(Worker& worker, const Launch& launch) {
     if (!shadow.unit_reads.empty() && shadow.unit_reads.size() < granules) shadow.unit_reads.resize(granules);
     if (shadow.reads.size() < granules * n_warps) shadow.reads.resize(granules * n_warps);
     shadow.n_warps = n_warps;
-    shadow.state.assign(launch.shared_bytes, static_cast<u8>(ByteState::unwritten));
+    shadow.state.assign(worker.shared_bytes, static_cast<u8>(ByteState::unwritten));
 }
 
 }  // namespace kernwright

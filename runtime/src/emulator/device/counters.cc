@@ -50,8 +50,7 @@ static u32 wavefronts(const AccessGroup& group, u32 first, u32 lanes) {
 
 static void count_group(Worker& worker, u64 site, const AccessGroup& group) {
     const u32 any = static_cast<u32>(__builtin_ctz(group.lanes));
-    const Block& block = worker.block;
-    if (group.address[any] - reinterpret_cast<u64>(block.shared) < block.shared_bytes) {
+    if (group.address[any] - reinterpret_cast<u64>(worker.shared) < worker.shared_bytes) {
         const u32 lanes = group.bytes <= 4 ? 32 : group.bytes == 8 ? 16 : 8;
         u64 trips = 0;
         u64 total = 0;
@@ -126,7 +125,7 @@ void count_meeting(Thread& thread, Operation operation, u64 site) {
 }
 
 void count_block(Worker& worker) {
-    for (u32 warp = 0; warp < worker.block.n_warps; ++warp) count_warp(worker, warp);
+    for (u32 warp = 0; warp < worker.n_warps; ++warp) count_warp(worker, warp);
 }
 
 // Adds a worker's counts to the launch's.

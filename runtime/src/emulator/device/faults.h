@@ -41,6 +41,7 @@ enum class Operation : u32 {
     wgmma_wait,
     registers_release,
     registers_acquire,
+    cluster_arrive,
     cluster_wait,
 };
 
@@ -95,7 +96,7 @@ struct Waiting {
     u32 bytes;  // that an mbarrier lacks
 };
 
-// The facts of a fault; Rust makes the words. Plain data, laid out as in library.rs.
+// The facts of a fault; Rust makes the words. Plain data, laid out as in binding.rs.
 struct Report {
     u32 fault;      // Fault
     u32 access;     // Access
@@ -114,7 +115,7 @@ struct Report {
     u32 n_frames;
     u64 frames[MOST_FRAMES];
     u32 n_waiting;
-    u32 unused;
+    u32 other_block;  // of the cluster, plus one: whose shared memory it is; 0 for the thread's own
     Waiting waiting[MOST_THREADS];
     u64 shared;  // where the block's shared memory lies
     u64 shared_bytes;

@@ -337,3 +337,7 @@ const char* kinds(void (*)(P...)) {
         kernwright::call(&NAME, arguments);                                                                    \
     }                                                                                                          \
     extern "C" const char* kernwright_kinds() { return kernwright::kinds(&NAME); }
+
+// Blocks of a cluster, in x, y and z.
+#define KERNWRIGHT_CLUSTER(X, Y, Z) \
+    extern "C" u32 kernwright_cluster() { return static_cast<u32>((X) * (Y) * (Z)); }

@@ -9,6 +9,7 @@ enum class CacheHint : u64;
 enum class Major : i32;
 
 #define __grid_constant__
+// Read from the text where a kernel is loaded.
 #define __cluster_dims__(...)
 
 extern "C" {

@@ -11,8 +11,8 @@ namespace kernwright {
 
 constexpr u32 MOST_ARRIVALS = (1u << 20) - 1;
 
-static MbarrierModel* find_mbarrier(Block& block, u64 address) {
-    Hopper& hopper = block.hopper;
+MbarrierModel* find_mbarrier(Block& block, u64 address) {
+    Hopper& hopper = *block.hopper;
     for (u32 i = 0; i < hopper.n_mbarriers; ++i) {
         if (hopper.mbarriers[i].address == address) return &hopper.mbarriers[i];
     }
@@ -20,7 +20,7 @@ static MbarrierModel* find_mbarrier(Block& block, u64 address) {
 }
 
 u32 mbarrier_number(const Block& block, const MbarrierModel& barrier) {
-    return static_cast<u32>(&barrier - block.hopper.mbarriers);
+    return static_cast<u32>(&barrier - block.hopper->mbarriers);
 }
 
 // The barrier there, which this thread must have seen made.
@@ -53,7 +53,7 @@ static void end_phase(Thread& thread, MbarrierModel& barrier) {
     barrier.missing = barrier.count;
     ++barrier.phase;
     join_clocks(block, barrier.seen, barrier.joined);
-    std::fill(barrier.joined, barrier.joined + MOST_AGENTS, block.hopper.base);
+    std::fill(barrier.joined, barrier.joined + MOST_AGENTS, block.hopper->base);
     for (Thread* const one : barrier.waiting) resume(*one);
     barrier.waiting.clear();
 }
@@ -79,7 +79,7 @@ void note_load(Thread& thread, MbarrierModel& barrier, BulkCopy copy) {
     if (!barrier.waiting.empty()) settle(thread, barrier);
 }
 
-static void arrive_at(Thread& thread, MbarrierModel& barrier, u32 bytes, bool arrives) {
+void arrive_at(Thread& thread, MbarrierModel& barrier, u32 bytes, bool arrives) {
     Block& block = *thread.block;
     Warp& warp = *thread.warp;
     if (bytes > MOST_ARRIVALS) refuse_count(thread, Fault::mbarrier_count, barrier, bytes, MOST_ARRIVALS);
@@ -99,7 +99,7 @@ static void see(Thread& thread, const MbarrierModel& barrier) {
     Block& block = *thread.block;
     join_clocks(block, thread.warp->clock, barrier.seen);
     u32& own = thread.warp->clock[AGENT_MBARRIERS + mbarrier_number(block, barrier)];
-    own = std::max(own, block.hopper.base + barrier.phase);
+    own = std::max(own, block.hopper->base + barrier.phase);
 }
 
 static MbarrierModel& need_parity(Thread& thread, const void* at, u32 parity, u64 site) {
@@ -116,7 +116,7 @@ static void yield(Thread& thread) {
 
 // What is wrong with the block's barriers when its last thread has returned; told of who began it.
 void check_mbarriers(Thread& thread) {
-    Hopper& hopper = thread.block->hopper;
+    Hopper& hopper = *thread.block->hopper;
     for (u32 i = 0; i < hopper.n_mbarriers; ++i) {
         const MbarrierModel& barrier = hopper.mbarriers[i];
         const bool is_copied = !barrier.copies.empty();
@@ -145,7 +145,7 @@ u32 kernwright_shared_address(const void* of) {
 void kernwright_mbarrier_init(void* at, u32 arrivals) {
     Thread& thread = *current;
     Block& block = *thread.block;
-    Hopper& hopper = block.hopper;
+    Hopper& hopper = *block.hopper;
     const u64 site = KERNWRIGHT_SITE;
     const u64 address = reinterpret_cast<u64>(at);
     need_shared(thread, address, 8, Access::write);
@@ -215,6 +215,6 @@ void kernwright_proxy_fence(i32 only_mbarriers) {
     use_hopper(block);
     memcpy(thread.warp->fenced, thread.warp->clock, sizeof thread.warp->fenced);
     // Its own warp's writes are its own to show, lane by lane.
-    thread.warp->fenced[thread.warp->number] = block.hopper.base;
+    thread.warp->fenced[thread.warp->number] = block.hopper->base;
 }
 }

@@ -1,9 +1,10 @@
 // What the emulator is made of, from the outside in:
 //
 //   Launch    a grid of one kernel, its arguments, the live allocations. Lives as long as `kernwright_launch` runs.
-//   Worker    a host thread that runs one block at a time: its fibers' stacks, the block's shared memory, and what is
-//             known of each byte of that (Shadow). Kept from launch to launch.
-//   Block     the block a worker runs now: its threads, warps, barriers.
+//   Worker    a host thread that runs one cluster of blocks at a time, most often of one: its fibers' stacks, the blocks'
+//             shared memory, and what is known of each byte of that (Shadow). Kept from launch to launch. Threads and
+//             warps have numbers of their own throughout the cluster.
+//   Block     one of them: its part of the threads and warps, its barriers.
 //   Warp      a Rendezvous of 32 threads and a clock.
 //   Thread    a fiber. It runs until it must wait for others; then the worker runs the next that can go on. A fiber
 //             never changes its worker.
@@ -75,6 +76,8 @@ struct Launch {
     u64 n_allocations;
     u32 checks;
     u32 workers;
+    u32 cluster;  // blocks that run together
+    u32 unused;
     Counters* counters;  // null when nothing is counted
     // Whether two places of the module are the same line, inlined the same way.
     u32 (*same_place)(void* context, u64 one, u64 other);
@@ -85,6 +88,7 @@ struct Launch {
 // products of its warpgroups, the copies from shared memory that a warp began, the phases of its mbarriers.
 constexpr u32 MOST_WARPGROUPS = MOST_WARPS / 4;
 constexpr u32 MOST_MBARRIERS = 64;
+constexpr u32 MOST_CLUSTER = 8;
 constexpr u32 AGENT_PRODUCTS = MOST_WARPS;
 constexpr u32 AGENT_COPIES = AGENT_PRODUCTS + MOST_WARPGROUPS;
 constexpr u32 AGENT_MBARRIERS = AGENT_COPIES + MOST_WARPS;
@@ -152,6 +156,7 @@ struct Warp : Rendezvous {
     // Groups of products that were committed; whether registers may have changed since the last wgmma_fence.
     u32 product_groups;
     bool needs_fence;
+    u32 cluster_phase;  // in which it arrived at the barrier of its cluster
 };
 
 struct NamedBarrier {
@@ -164,16 +169,28 @@ struct NamedBarrier {
 
 struct Block {
     const Launch* launch;
+    Worker* worker;
     Index index;
     u64 number;
+    u32 rank;  // in its cluster
     u8* shared;
     u64 shared_bytes;
+    u32 first_thread;
     u32 n_threads;
     u32 n_warps;
     u32 n_returned;
-    Warp warps[MOST_WARPS];
+    Warp* warps;
     NamedBarrier barriers[NAMED_BARRIERS];
-    Hopper hopper;
+    Hopper* hopper;
+};
+
+// The barrier of a cluster, in phases.
+struct ClusterBarrier {
+    u32 phase;
+    u32 arrived;  // warps
+    u32 joined[MOST_AGENTS];
+    u32 seen[MOST_AGENTS];
+    std::vector<Thread*> waiting;  // the last lanes of warps
 };
 
 // Known of each byte of shared memory.
@@ -255,7 +272,16 @@ struct Worker {
     void* home;  // the host thread's own stack pointer
     Thread* running;
     bool has_failed;
-    Block block;
+    Block blocks[MOST_CLUSTER];
+    u32 n_blocks;
+    u32 n_threads;  // of all of them
+    u32 n_warps;
+    u32 n_returned;
+    Warp warps[MOST_WARPS];
+    Hopper hopper;
+    ClusterBarrier cluster;
+    u8* shared;  // of all of them
+    u64 shared_bytes;
     std::vector<u8> shared_room;
     Shadow shadow;
     Tally tally;
@@ -287,8 +313,9 @@ void check_row(Thread& thread, u64 address, Access access, u64 site);
 void check_unit_read(Thread& thread, u64 address, u32 bytes, u32 agent, u32 time, const u32* seen, u64 site);
 void check_unit_write(Thread& thread, u64 address, u32 bytes, u32 mbarrier, u32 time, u64 site);
 void need_shared(Thread& thread, u64 address, u32 bytes, Access access);
+void check_shared(Thread& thread, const Block& of, u64 address, u32 bytes, Access access, u64 site);
 [[noreturn]] void refuse(Thread& thread, Fault fault, u64 address, u32 bytes, Access access, u64 detail = 0);
-void reset_shadow(Worker& worker, const Launch& launch);
+void reset_shadow(Worker& worker);
 
 // barrier.cc
 void join_clocks(Block& block, u32* to, const u32* from);
@@ -301,6 +328,8 @@ void check_mbarrier(Thread& thread, u64 address, u64 site);
 MbarrierModel& need_mbarrier(Thread& thread, const void* at, u64 site);
 u32 mbarrier_number(const Block& block, const MbarrierModel& barrier);
 void note_load(Thread& thread, MbarrierModel& barrier, BulkCopy copy);
+void arrive_at(Thread& thread, MbarrierModel& barrier, u32 bytes, bool arrives);
+MbarrierModel* find_mbarrier(Block& block, u64 address);
 void check_mbarriers(Thread& thread);
 
 // tma.cc
@@ -316,6 +345,9 @@ void release_warpgroup(Block& block, u32 group, Thread& last);
 void use_hopper(Block& block);
 void begin_hopper(Worker& worker);
 u32 end_hopper(const Worker& worker);
+
+// cluster.cc
+void begin_cluster_barrier(Worker& worker);
 
 // counters.cc
 void count_access(Thread& thread, u64 address, u32 bytes, u64 site);

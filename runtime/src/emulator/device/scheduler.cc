@@ -1,7 +1,7 @@
-// Runs grids: blocks over workers, and in a worker the threads of one block, each until it must wait.
+// Runs grids: clusters of blocks over workers, and in a worker the threads of one cluster, each until it must wait.
 //
 // A thread that waits switches straight to the next one that can go on; only when there is none does the worker's own
-// stack come back, to begin a block, to end it, or to say who waits for what when nobody can go on.
+// stack come back, to begin a cluster, to end it, or to say who waits for what when nobody can go on.
 #include "model.h"
 
 #include <link.h>
@@ -42,10 +42,15 @@ static void enter() {
     launch.call(launch.arguments);
     if (!thread.bulk_copies.empty()) check_bulk_copies(thread);
     thread.has_returned = true;
-    if (++thread.block->n_returned == thread.block->n_threads && thread.block->hopper.is_used) check_mbarriers(thread);
+    ++thread.block->n_returned;
+    Worker& worker = *thread.worker;
+    if (++worker.n_returned == worker.n_threads && worker.hopper.is_used) check_mbarriers(thread);
     run_next(&thread.stack_pointer, *thread.worker);
     __builtin_unreachable();
 }
+
+// From one block's shared memory to the next one's.
+static u64 shared_room(const Launch& launch) { return (launch.shared_bytes + 1023) & ~u64{1023}; }
 
 static Index index_in(u64 number, Index size) {
     return Index{static_cast<u32>(number % size.x), static_cast<u32>(number / size.x % size.y),
@@ -69,19 +74,19 @@ static void walk(const Thread& thread, Report& report) {
 }
 
 // Everything but who waits, which is read only when all are stuck.
-static Report& clear_report(Worker& worker, Fault fault) {
-    Report& report = *worker.report;
+static Report& clear_report(const Block& block, Fault fault) {
+    Report& report = *block.worker->report;
     memset(&report, 0, offsetof(Report, waiting));
     report.fault = static_cast<u32>(fault);
-    report.block_number = worker.block.number;
-    report.block = worker.block.index;
-    report.shared = reinterpret_cast<u64>(worker.block.shared);
-    report.shared_bytes = worker.block.shared_bytes;
+    report.block_number = block.number;
+    report.block = block.index;
+    report.shared = reinterpret_cast<u64>(block.shared);
+    report.shared_bytes = block.shared_bytes;
     return report;
 }
 
 Report& begin_report(Thread& thread, Fault fault) {
-    Report& report = clear_report(*thread.worker, fault);
+    Report& report = clear_report(*thread.block, fault);
     report.thread = thread.index;
     walk(thread, report);
     return report;
@@ -94,11 +99,14 @@ void fail(Thread& thread) {
 }
 
 static void report_stuck(Worker& worker) {
-    const Block& block = worker.block;
-    Report& report = clear_report(worker, Fault::stuck);
+    // The first of a cluster that has not ended stands for it.
+    u32 rank = 0;
+    while (worker.blocks[rank].n_returned == worker.blocks[rank].n_threads) ++rank;
+    const Block& block = worker.blocks[rank];
+    Report& report = clear_report(block, Fault::stuck);
     report.n_waiting = block.n_threads;
     for (u32 i = 0; i < block.n_threads; ++i) {
-        const Thread& thread = worker.threads[i];
+        const Thread& thread = worker.threads[block.first_thread + i];
         report.waiting[i] = Waiting{thread.site, static_cast<u32>(thread.operation), thread.detail,
                                     static_cast<u32>(thread.has_returned), 0};
         if (thread.operation != Operation::mbarrier_wait) continue;
@@ -109,27 +117,11 @@ static void report_stuck(Worker& worker) {
     worker.has_failed = true;
 }
 
-static void begin_block(Worker& worker, const Launch& launch, u64 number) {
-    Block& block = worker.block;
-    block.launch = &launch;
-    block.number = number;
-    block.index = index_in(number, launch.grid);
-    block.n_threads = launch.block.x * launch.block.y * launch.block.z;
-    block.n_warps = (block.n_threads + WARP - 1) / WARP;
-    block.n_returned = 0;
-    block.shared_bytes = launch.shared_bytes;
-    // Not a number in any float type, so that what nobody wrote is seen in the results even without checks.
-    memset(block.shared, 0xff, block.shared_bytes);
-    if (launch.checks) reset_shadow(worker, launch);
-    for (NamedBarrier& barrier : block.barriers) barrier.expected = 0;
-
-    worker.ready_first = 0;
-    worker.n_ready = 0;
-    worker.has_failed = false;
+static void begin_threads(Worker& worker, const Launch& launch, Block& block) {
     for (u32 i = 0; i < block.n_threads; ++i) {
-        Thread& thread = worker.threads[i];
+        Thread& thread = worker.threads[block.first_thread + i];
         thread.block = &block;
-        thread.number = i;
+        thread.number = block.first_thread + i;
         thread.lane = i % WARP;
         thread.warp = &block.warps[i / WARP];
         thread.index = index_in(i, launch.block);
@@ -148,30 +140,68 @@ static void begin_block(Worker& worker, const Launch& launch, u64 number) {
     }
     for (u32 w = 0; w < block.n_warps; ++w) {
         Warp& warp = block.warps[w];
-        warp.number = w;
-        warp.first = &worker.threads[w * WARP];
+        warp.number = static_cast<u32>(&warp - worker.warps);
+        warp.first = &worker.threads[block.first_thread + w * WARP];
         warp.threads = block.n_threads - w * WARP < WARP ? block.n_threads - w * WARP : WARP;
         warp.arrived = 0;
         // Of absent warps too: an earlier block may have had them, and left its marks.
         for (u32& time : warp.clock) time = worker.shadow.time;
-        ++warp.clock[w];
+        ++warp.clock[warp.number];
         memcpy(warp.fenced, warp.clock, sizeof warp.fenced);
-        warp.fenced[w] = worker.shadow.time;
+        warp.fenced[warp.number] = worker.shadow.time;
         warp.product_groups = worker.shadow.time;
         warp.needs_fence = true;
+        warp.cluster_phase = 0;
     }
-    begin_hopper(worker);
 }
 
-// Whether the block ended without a fault.
-static bool run_block(Worker& worker, const Launch& launch, u64 number) {
-    begin_block(worker, launch, number);
+// The cluster of blocks from block `first` on.
+static void begin_cluster(Worker& worker, const Launch& launch, u64 first) {
+    const u32 n_threads = launch.block.x * launch.block.y * launch.block.z;
+    const u32 n_warps = (n_threads + WARP - 1) / WARP;
+    const u64 room = shared_room(launch);
+    worker.n_blocks = launch.cluster;
+    worker.n_threads = n_threads * launch.cluster;
+    worker.n_warps = n_warps * launch.cluster;
+    worker.n_returned = 0;
+    worker.shared_bytes = room * (launch.cluster - 1) + launch.shared_bytes;
+    worker.ready_first = 0;
+    worker.n_ready = 0;
+    worker.has_failed = false;
+    // Not a number in any float type, so that what nobody wrote is seen in the results even without checks.
+    memset(worker.shared, 0xff, worker.shared_bytes);
+    if (launch.checks) reset_shadow(worker);
+    for (u32 rank = 0; rank < launch.cluster; ++rank) {
+        Block& block = worker.blocks[rank];
+        block.launch = &launch;
+        block.worker = &worker;
+        block.hopper = &worker.hopper;
+        block.rank = rank;
+        block.number = first + rank;
+        block.index = index_in(first + rank, launch.grid);
+        block.first_thread = rank * n_threads;
+        block.n_threads = n_threads;
+        block.n_warps = n_warps;
+        block.warps = worker.warps + rank * n_warps;
+        block.n_returned = 0;
+        block.shared = worker.shared + rank * room;
+        block.shared_bytes = launch.shared_bytes;
+        for (NamedBarrier& barrier : block.barriers) barrier.expected = 0;
+    }
+    for (u32 rank = 0; rank < launch.cluster; ++rank) begin_threads(worker, launch, worker.blocks[rank]);
+    begin_hopper(worker);
+    begin_cluster_barrier(worker);
+}
+
+// Whether the blocks ended without a fault.
+static bool run_cluster(Worker& worker, const Launch& launch, u64 first) {
+    begin_cluster(worker, launch, first);
     run_next(&worker.home, worker);
-    if (!worker.has_failed && worker.block.n_returned < worker.block.n_threads) report_stuck(worker);
+    if (!worker.has_failed && worker.n_returned < worker.n_threads) report_stuck(worker);
     current = nullptr;
     if (launch.counters != nullptr) count_block(worker);
-    for (u32 w = 0; w < worker.block.n_warps; ++w) {
-        const u32 time = worker.block.warps[w].clock[w];
+    for (u32 w = 0; w < worker.n_warps; ++w) {
+        const u32 time = worker.warps[w].clock[w];
         if (time > worker.shadow.time) worker.shadow.time = time;
     }
     worker.shadow.time = end_hopper(worker);
@@ -213,14 +243,15 @@ struct Progress {
 static void work(Worker& worker, const Launch& launch, Progress& progress) {
     const auto report = std::make_unique<Report>();
     worker.report = report.get();
-    if (worker.shared_room.size() < launch.shared_bytes + 2048) worker.shared_room.resize(launch.shared_bytes + 2048);
+    const u64 bytes = shared_room(launch) * launch.cluster + 2048;
+    if (worker.shared_room.size() < bytes) worker.shared_room.resize(bytes);
     const u64 room = reinterpret_cast<u64>(worker.shared_room.data());
-    worker.block.shared = reinterpret_cast<u8*>((room + 1023) & ~u64{1023});
-    u64 number = progress.next.fetch_add(1);
+    worker.shared = reinterpret_cast<u8*>((room + 1023) & ~u64{1023});
+    u64 number = progress.next.fetch_add(launch.cluster);
     bool is_sound = true;
     while (is_sound && number < progress.limit.load()) {
-        is_sound = run_block(worker, launch, number);
-        if (is_sound) number = progress.next.fetch_add(1);
+        is_sound = run_cluster(worker, launch, number);
+        if (is_sound) number = progress.next.fetch_add(launch.cluster);
     }
     const std::lock_guard<std::mutex> guard(progress.lock);
     if (launch.counters != nullptr) hand_over(worker, *launch.counters);

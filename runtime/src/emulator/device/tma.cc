@@ -64,15 +64,14 @@ static void each_row(const BulkCopy& copy, Row row) {
 }
 
 // Where byte `offset` of a box lies; 16 bytes stay together.
-static u8* swizzled(const BulkCopy& copy, u32 offset, const u8* shared) {
-    const u64 place = static_cast<u64>(copy.shared - shared) + offset;
-    const u64 mask = copy.tensor.swizzle / 16;
-    const u64 exchanged = mask == 0 ? place : place ^ (place >> 7 & (mask - 1)) << 4;
-    return const_cast<u8*>(shared) + exchanged;
+static u8* swizzled(const BulkCopy& copy, u32 offset) {
+    // A block's shared memory begins at a multiple of 1024.
+    const u64 place = reinterpret_cast<u64>(copy.shared) + offset;
+    const u64 words = copy.tensor.swizzle / 16;
+    return reinterpret_cast<u8*>(words == 0 ? place : place ^ (place >> 7 & (words - 1)) << 4);
 }
 
 void do_load(const BulkCopy& copy) {
-    const u8* const shared = current->block->shared;
     if (!copy.is_box) {
         memcpy(copy.shared, copy.global, copy.bytes);
         return;
@@ -84,7 +83,7 @@ void do_load(const BulkCopy& copy) {
             const u32 first = std::max(begin, word);
             const u32 last = std::min(end, word + 16);
             if (first < last) memcpy(bytes + (first - word), from + first, last - first);
-            memcpy(swizzled(copy, offset + word, shared), bytes, 16);
+            memcpy(swizzled(copy, offset + word), bytes, 16);
         }
     });
 }
@@ -102,7 +101,6 @@ static void add_floats(u8* to, const u8* from, u32 bytes) {
 }
 
 static void do_store(const BulkCopy& copy) {
-    const u8* const shared = current->block->shared;
     if (!copy.is_box) {
         if (copy.adds) {
             add_floats(copy.global, copy.shared, copy.bytes);
@@ -114,7 +112,7 @@ static void do_store(const BulkCopy& copy) {
     each_row(copy, [&](u32 offset, u8* to, u32 begin, u32 end) {
         for (u32 byte = begin; byte < end;) {
             const u32 word_end = std::min(end, (byte / 16 + 1) * 16);
-            memcpy(to + byte, swizzled(copy, offset + byte / 16 * 16, shared) + byte % 16, word_end - byte);
+            memcpy(to + byte, swizzled(copy, offset + byte / 16 * 16) + byte % 16, word_end - byte);
             byte = word_end;
         }
     });
@@ -159,7 +157,7 @@ static void load(Thread& thread, BulkCopy copy, void* barrier_at, u64 site) {
             report.other_site = barrier.site;
             fail(thread);
         }
-        const u32 phase = block.hopper.base + barrier.phase + 1;
+        const u32 phase = block.hopper->base + barrier.phase + 1;
         check_global(thread, copy, Access::read);
         check_unit_write(thread, address, copy.bytes, mbarrier_number(block, barrier), phase, site);
     }
@@ -171,7 +169,7 @@ static void store(Thread& thread, BulkCopy copy, u64 site) {
     use_hopper(block);
     copy.site = site;
     copy.group = thread.bulk_groups;
-    copy.time = block.hopper.base + ++block.hopper.copies;
+    copy.time = block.hopper->base + ++block.hopper->copies;
     const u64 address = reinterpret_cast<u64>(copy.shared);
     need_shared(thread, address, copy.bytes, Access::read);
     if (block.launch->checks) {

@@ -16,16 +16,15 @@ static u32 registers_at_first(const Block& block) {
 
 // Shared memory is remembered for the units too, from their first use on.
 void use_hopper(Block& block) {
-    if (block.hopper.is_used) return;
-    block.hopper.is_used = true;
-    Shadow& shadow = block.warps[0].first->worker->shadow;
+    if (block.hopper->is_used) return;
+    block.hopper->is_used = true;
+    Shadow& shadow = block.worker->shadow;
     const size_t granules = shadow.state.size() / GRANULE + 1;
     if (shadow.unit_reads.size() < granules) shadow.unit_reads.resize(granules);
 }
 
 void begin_hopper(Worker& worker) {
-    Block& block = worker.block;
-    Hopper& hopper = block.hopper;
+    Hopper& hopper = worker.hopper;
     hopper.is_used = false;
     hopper.base = worker.shadow.time;
     hopper.n_mbarriers = 0;
@@ -34,20 +33,19 @@ void begin_hopper(Worker& worker) {
     for (Warpgroup& group : hopper.warpgroups) {
         group.arrived = 0;
         group.accumulators.clear();
-        group.registers = registers_at_first(block);
+        group.registers = registers_at_first(worker.blocks[0]);
         group.wanted = 0;
     }
 }
 
 // The latest time of any agent.
 u32 end_hopper(const Worker& worker) {
-    const Block& block = worker.block;
-    const Hopper& hopper = block.hopper;
+    const Hopper& hopper = worker.hopper;
     u32 last = worker.shadow.time;
     if (!hopper.is_used) return last;
     last = std::max(last, hopper.base + hopper.copies);
     for (u32 i = 0; i < hopper.n_mbarriers; ++i) last = std::max(last, hopper.base + hopper.mbarriers[i].phase + 1);
-    for (u32 w = 0; w < block.n_warps; ++w) last = std::max(last, block.warps[w].product_groups + 1);
+    for (u32 w = 0; w < worker.n_warps; ++w) last = std::max(last, worker.warps[w].product_groups + 1);
     return last;
 }
 
@@ -61,7 +59,7 @@ u32 end_hopper(const Worker& worker) {
 
 // Lets who waits for registers have them, the first come first.
 static void pass_on(Block& block, Thread* last) {
-    Hopper& hopper = block.hopper;
+    Hopper& hopper = *block.hopper;
     for (u32 g = 0; g < MOST_WARPGROUPS; ++g) {
         Warpgroup& group = hopper.warpgroups[g];
         if (group.wanted == 0 || group.wanted - group.registers > hopper.spare_registers) continue;
@@ -69,7 +67,7 @@ static void pass_on(Block& block, Thread* last) {
         group.registers = group.wanted;
         group.wanted = 0;
         for (u32 w = 4 * g; w < 4 * g + 4; ++w) {
-            Warp& warp = block.warps[w];
+            Warp& warp = block.worker->warps[w];
             for (u32 i = 0; i < warp.threads; ++i) {
                 warp.first[i].operation = Operation::nothing;
                 if (&warp.first[i] != last) resume(warp.first[i]);
@@ -82,7 +80,7 @@ static void change_registers(i32 count, Operation operation, u64 site) {
     Thread& thread = *current;
     Block& block = *thread.block;
     const u32 g = thread.warp->number / 4;
-    if (thread.number / 128 >= block.n_threads / 128) {
+    if ((thread.number - block.first_thread) / 128 >= block.n_threads / 128) {
         Report& report = begin_report(thread, Fault::no_warpgroup);
         report.operation = static_cast<u32>(operation);
         report.detail = block.n_threads;
@@ -90,7 +88,7 @@ static void change_registers(i32 count, Operation operation, u64 site) {
     }
     use_hopper(block);
     if (!arrive_as_warpgroup(thread, g, operation, site, nullptr)) return;
-    Hopper& hopper = block.hopper;
+    Hopper& hopper = *block.hopper;
     Warpgroup& group = hopper.warpgroups[g];
     const u32 wanted = static_cast<u32>(count);
     const bool releases = operation == Operation::registers_release;

@@ -116,10 +116,10 @@ static void add_products(float* sums, const float (*a)[MOST_COLUMNS], const floa
 }
 
 static u32 number_of(const Warpgroup& group, const Block& block) {
-    return static_cast<u32>(&group - block.hopper.warpgroups);
+    return static_cast<u32>(&group - block.hopper->warpgroups);
 }
 
-static Thread* threads_of(Block& block, u32 group) { return block.warps[4 * group].first; }
+static Thread* threads_of(Block& block, u32 group) { return block.worker->warps[4 * group].first; }
 
 static float* sum_of(Accumulator& accumulator, u32 thread, u32 i) {
     const u32 row = thread / WARP * 16 + thread % WARP / 4 + i / 2 % 2 * 8;
@@ -142,7 +142,7 @@ static float* sum_of(Accumulator& accumulator, u32 thread, u32 i) {
 static u32 need_warpgroup(Thread& thread) {
     Block& block = *thread.block;
     const u32 group = thread.warp->number / 4;
-    if (thread.number / 128 >= block.n_threads / 128) refuse_product(thread, Fault::no_warpgroup, block.n_threads);
+    if ((thread.number - block.first_thread) / 128 >= block.n_threads / 128) refuse_product(thread, Fault::no_warpgroup, block.n_threads);
     use_hopper(block);
     return group;
 }
@@ -166,7 +166,7 @@ static void check_operands(Thread& thread, u32 group, const GroupProduct& produc
     // What all four warps have seen.
     u32 all[MOST_AGENTS];
     for (u32 w = 0; w < 4; ++w) {
-        const Warp& warp = block.warps[4 * group + w];
+        const Warp& warp = block.worker->warps[4 * group + w];
         u32 seen[MOST_AGENTS];
         memcpy(seen, warp.clock, sizeof seen);
         --seen[warp.number];
@@ -181,7 +181,7 @@ static void check_operands(Thread& thread, u32 group, const GroupProduct& produc
 // The sums these registers stand for: those of a product under way, or new ones.
 static Accumulator& accumulator_of(Thread& thread, u32 group, const GroupProduct& product) {
     Block& block = *thread.block;
-    Warpgroup& warpgroup = block.hopper.warpgroups[group];
+    Warpgroup& warpgroup = block.hopper->warpgroups[group];
     Thread* const threads = threads_of(block, group);
     const u32 columns = 2 * product.registers;
     const u64 begin = reinterpret_cast<u64>(product.d);
@@ -200,7 +200,7 @@ static Accumulator& accumulator_of(Thread& thread, u32 group, const GroupProduct
     }
     // Nothing adds to registers that were touched since the last fence.
     for (u32 w = 0; w < 4; ++w) {
-        if (block.launch->checks && block.warps[4 * group + w].needs_fence) refuse_product(thread, Fault::unfenced_product, 0);
+        if (block.launch->checks && block.worker->warps[4 * group + w].needs_fence) refuse_product(thread, Fault::unfenced_product, 0);
     }
     warpgroup.accumulators.emplace_back();
     Accumulator& made = warpgroup.accumulators.back();
@@ -232,7 +232,7 @@ static void multiply_group(Thread& thread, u32 group) {
     }
     const u32 time = thread.warp->product_groups + 1;
     for (u32 w = 0; w < 4; ++w) {
-        const Warp& warp = block.warps[4 * group + w];
+        const Warp& warp = block.worker->warps[4 * group + w];
         if (block.launch->checks && warp.needs_fence && product.flags & A_IN_REGISTERS) {
             refuse_product(thread, Fault::unfenced_product, 1);
         }
@@ -269,7 +269,7 @@ static void multiply_group(Thread& thread, u32 group) {
 // Lets the other warps of a warpgroup go on, whose last lanes wait too.
 void release_warpgroup(Block& block, u32 group, Thread& last) {
     for (u32 w = 4 * group; w < 4 * group + 4; ++w) {
-        Warp& warp = block.warps[w];
+        Warp& warp = block.worker->warps[w];
         if (&warp == last.warp) {
             release(warp, last);
             continue;
@@ -284,7 +284,7 @@ void release_warpgroup(Block& block, u32 group, Thread& last) {
 // True for the last thread of a warpgroup, for which the others wait.
 bool arrive_as_warpgroup(Thread& thread, u32 group, Operation operation, u64 site, void* operands) {
     if (!arrive(thread, operation, site, operands)) return false;
-    Warpgroup& warpgroup = thread.block->hopper.warpgroups[group];
+    Warpgroup& warpgroup = thread.block->hopper->warpgroups[group];
     if (warpgroup.arrived == 0) warpgroup.earliest = &thread;
     const Thread& earliest = *warpgroup.earliest;
     const bool is_checked = thread.block->launch->checks != 0;
@@ -320,7 +320,7 @@ static void product(GroupProduct& own, u64 site) {
 // The results of all groups up to `done` come to the registers of a warp.
 static void deliver(Thread& thread, u32 group, u32 done) {
     Block& block = *thread.block;
-    Warpgroup& warpgroup = block.hopper.warpgroups[group];
+    Warpgroup& warpgroup = block.hopper->warpgroups[group];
     Warp& warp = *thread.warp;
     const u32 own = warp.number % 4;
     Thread* const threads = threads_of(block, group);
@@ -390,7 +390,7 @@ void kernwright_wgmma_wait(i32 newest) {
     const u32 group = need_warpgroup(thread);
     if (arrive(thread, Operation::wgmma_wait, KERNWRIGHT_SITE, nullptr)) {
         const u32 newer = static_cast<u32>(newest);
-        const u32 base = thread.block->hopper.base;
+        const u32 base = thread.block->hopper->base;
         const u32 committed = thread.warp->product_groups;
         if (committed - base > newer) deliver(thread, group, committed - newer);
         release(*thread.warp, thread);

@@ -96,6 +96,11 @@ pub(super) fn fault(scene: &Scene<'_>, text: &mut String, report: &Report, acces
             "`{}` of `{found}` registers by threads that have {allowed}",
             operation(report.operation)
         ),
+        33 if allowed == 0 => write!(
+            text,
+            "reaches into the shared memory of block {found} of its cluster, which has ended: pass a `cluster_barrier` \
+             before blocks return"
+        ),
         33 => write!(text, "asks for block {found} of a cluster of {allowed}"),
         34 => write!(
             text,
