@@ -60,16 +60,35 @@ class Kernel:
         must(CUDA.cuFuncSetAttribute(self.function, 8, self.shared), f"shared memory of {self.name}")
 
     def launch(self, grid, *arguments):
-        """Tensors are pointers, whole numbers 32 bits unless they come as c_int64."""
+        """Tensors are pointers, whole numbers 32 bits unless they come as c_int64, tensor maps as they are."""
         values = []
         for argument in arguments:
-            if argument is None or isinstance(argument, torch.Tensor):
+            if isinstance(argument, TensorMap):
+                values.append(argument.at)
+            elif argument is None or isinstance(argument, torch.Tensor):
                 values.append(ctypes.c_void_p(None if argument is None else argument.data_ptr()))
             else:
                 values.append(argument if isinstance(argument, ctypes.c_int64) else ctypes.c_int32(argument))
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         must(CUDA.cuLaunchKernel(self.function, *grid, self.block, 1, 1, self.shared, stream, pointers, None), self.name)
+
+
+class TensorMap:
+    """Heads of `rows x heads head_dim` as the copy unit of sm_90 knows them, in boxes of 64 columns and some rows."""
+
+    def __init__(self, tensor, shape, n_heads, box_rows):
+        row = tensor.stride(0) * 2
+        sizes = (ctypes.c_uint64 * 4)(shape.d, shape.l, n_heads, shape.b)
+        strides = (ctypes.c_uint64 * 3)(row, shape.d * 2, shape.l * row)
+        box, steps = (ctypes.c_uint32 * 4)(64, box_rows, 1, 1), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
+        room = ctypes.create_string_buffer(128 + 64)
+        start = -ctypes.addressof(room) % 64
+        self.at = (ctypes.c_char * 128).from_buffer(room, start)
+        # 9 and 6 are bf16 and fp16, 3 the swizzle of 128 bytes, 2 an L2 promotion of 128 bytes.
+        kind = 9 if shape.dtype == torch.bfloat16 else 6
+        pointer = ctypes.c_void_p(tensor.data_ptr())
+        must(CUDA.cuTensorMapEncodeTiled(self.at, kind, 4, pointer, sizes, strides, box, steps, 0, 3, 2, 0), "a tensor map")
 
 
 def milliseconds(work, repeats):
@@ -144,8 +163,19 @@ def ours(shape, kernels, tensors):
     stride = lambda *of: [x.stride(0) for x in of]
     long = lambda *of: [ctypes.c_int64(x) for x in of]
 
+    def hopper_forward(kernel):
+        together, keys = kernel.fields["heads"], kernel.fields["keys"]
+        maps = [TensorMap(x, shape, n, rows) for x, n, rows in ((out, h, 16), (q, h, 64), (k, kv, keys), (v, kv, keys))]
+        tiles, units = up(l, kernel.fields["queries"]), h // together * b
+        blocks = min(tiles * units, torch.cuda.get_device_properties(0).multi_processor_count)
+        # As codegen/plan/src/ops/attention/fused_hopper.rs has it.
+        section = max(max((16 << 20) // (4 * l * shape.d), 1) * (h // kv // together), up(2 * blocks, tiles))
+        kernel.launch((blocks, 1, 1), maps[0], lse, *maps[1:], l, h, h // kv, b, min(section, units))
+
     def forward():
         kernel = kernels["forward"]
+        if "turns" in kernel.fields:
+            return hopper_forward(kernel)
         grid = (up(l, kernel.fields["queries"]), h, b)
         kernel.launch(grid, out, lse, q, k, v, l, h // kv, *stride(out, q, k, v))
 

@@ -68,14 +68,19 @@ __device__ __forceinline__ void copy_tile(Tile<T, COLUMNS> to, const T* from, i3
 
 // The same number, of which the compiler knows nothing. Addresses that depend on it are computed anew where they are needed:
 // kept in registers across a loop, as they would be, they would cost more than they save.
-__device__ __forceinline__ i32 renewed(i32 value) {
+template <typename WORD>
+__device__ __forceinline__ WORD renewed(WORD value) {
+    static_assert(sizeof(WORD) == 4, "a register");
     asm volatile("" : "+r"(value));
     return value;
 }
 
 #else
 
-inline i32 renewed(i32 value) { return value; }
+template <typename WORD>
+WORD renewed(WORD value) {
+    return value;
+}
 
 #endif
 

@@ -72,4 +72,7 @@ __device__ __forceinline__ u64 wgmma_matrix(const void* at, Swizzle swizzle, u32
 }
 
 // The same matrix from so many bytes further on.
-__device__ __forceinline__ u64 wgmma_further(u64 matrix, u32 bytes) { return matrix + (bytes >> 4); }
+__device__ __forceinline__ u64 wgmma_further(u64 matrix, u32 bytes) {
+    // The address is in the lower word and does not leave it.
+    return (matrix & 0xffffffff00000000ull) | (static_cast<u32>(matrix) + (bytes >> 4));
+}

@@ -16,12 +16,16 @@ pub fn kernels(shape: &Shape, arch: &Arch) -> Vec<KernelSpec> {
     of_plans(&plans(shape), arch)
 }
 
-/// Plans that between them have every kernel, on any GPU. Kernels do not depend on batch and length, so small plans of
-/// every kind, in every precision, with and without each fusion, name them all; a test proves it for other lengths.
+/// A length at which attention has the tiles of long sequences, where it has such.
+const LONG: usize = 1 << 12;
+
+/// Plans that between them have every kernel, on any GPU. But for attention's, of which some are for long sequences,
+/// kernels do not depend on batch and length, so small plans of every kind, in every precision, with and without each
+/// fusion, name them all; a test proves it for other lengths.
 #[must_use]
 pub fn plans(shape: &Shape) -> Vec<Plan> {
     let shape = &shape.shallow();
-    let mut every = Vec::new();
+    let (mut every, mut long) = (Vec::new(), Vec::new());
     for row in dtype::ALL.iter().filter(|row| row.is_precision) {
         let plain = Options { precision: Some(row.dtype), ..Options::default() };
         for (name, _) in SWITCHES {
@@ -38,9 +42,10 @@ pub fn plans(shape: &Shape) -> Vec<Plan> {
         every.push(Options { attention: AttentionPath::Split, ..plain.clone() });
         // Blocks of attention's gradient for a group of heads and for each; with sums in one order by the names above.
         every.extend(split_heads::both(&Options { deterministic: false, ..plain.clone() }));
+        long.push(forward_step(shape, &plain, 1, LONG, Head::Loss));
         every.push(plain);
     }
-    let mut plans = Vec::new();
+    let mut plans = long;
     for options in &every {
         plans.push(train_step(shape, options, 1, 1));
         plans.extend([Head::Loss, Head::Logits(1)].map(|head| forward_step(shape, options, 1, 1, head)));

@@ -7,6 +7,7 @@
 
 mod fused;
 mod fused_backward;
+mod fused_hopper;
 mod split;
 
 pub use fused_backward::{SHARES, d_q_sum_shape, shares_shape};

@@ -1,6 +1,6 @@
 //! Launches of the fused forward.
 
-use super::{Attention, LONGEST, mask_and_scale};
+use super::{Attention, LONGEST, fused_hopper, mask_and_scale};
 use crate::arch::Arch;
 use crate::launch::Lowered;
 use crate::ops::rowwise::{MISSING, TOO_LARGE, UNEVEN, aligned, count, kernel, launches, pointer};
@@ -57,6 +57,9 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     let slots = ["out", "q", "k", "v"];
     if let Some(why) = obstacle(op, io, &slots) {
         return why;
+    }
+    if fused_hopper::is_for(arch) {
+        return fused_hopper::lower(op, io, arch);
     }
     let Some(tile) = tile::attention_forward(op.head_dim, io.dtype("q"), arch) else { return NO_ROOM };
     let mut fields = fields(op, io);

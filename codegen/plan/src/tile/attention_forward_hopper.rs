@@ -1,0 +1,164 @@
+//! Tiles of attention's forward on Hopper: how many warpgroups multiply, how many keys they take at a time, what shared
+//! memory holds.
+//!
+//! In: what the op is and a GPU's limits. Out: the first candidate that fits, by preference; which is faster was measured on an
+//! H200 (docs/performance.md). Must not know templates or steps.
+
+use crate::arch::Arch;
+
+/// Bytes of an element of the operands, all of 2-byte types.
+const ELEMENT: usize = 2;
+/// Queries of a warpgroup: rows of its products.
+const ROWS: usize = 64;
+/// Columns that lie together in shared memory, and are all there where some are.
+const PANEL: usize = 64;
+/// Bytes of a barrier, at the end of shared memory.
+const BARRIER: usize = 8;
+const WARPGROUP: usize = 128;
+/// Beyond this length blocks are large where that pays.
+const LONG: usize = 1024;
+
+/// What a choice depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Query heads of a head of keys.
+    pub group: usize,
+    /// Queries of a sequence.
+    pub length: usize,
+    /// Are scores bounded?
+    pub capped: bool,
+}
+
+/// How a block works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HopperForward {
+    /// Warpgroups that multiply; one more copies.
+    pub consumers: usize,
+    /// Neighbouring query heads of a block, which share keys.
+    pub heads: usize,
+    /// Keys that are worked on at a time.
+    pub keys: usize,
+    /// Tiles of keys, and as many of values, that shared memory holds.
+    pub ring: usize,
+    /// Do warpgroups begin their products one after the other?
+    pub turns: bool,
+    /// Has the output shared memory of its own, rather than that of the queries?
+    pub staged: bool,
+}
+
+impl HopperForward {
+    /// The tile for an op; `None` where none fits the GPU.
+    #[must_use]
+    pub fn of(op: Op, arch: &Arch) -> Option<Self> {
+        let tile = |consumers, heads, keys| Self {
+            consumers,
+            heads,
+            keys,
+            ring: 2,
+            // Wider heads multiply longer than they take exponentials: nobody need wait.
+            turns: consumers > 1 && op.head_dim <= 2 * PANEL,
+            staged: true,
+        };
+        let mut all = Vec::new();
+        if op.head_dim <= 96 && !op.capped {
+            let keys = if op.head_dim <= PANEL { 128 } else { 96 };
+            if op.group.is_multiple_of(3) {
+                all.push(tile(3, 3, keys));
+            } else if op.length > LONG
+                && rounded(op.length, 3 * ROWS) * 12 <= rounded(op.length, 2 * ROWS) * 13
+            {
+                // Faster by a tenth, where it does not work on as many queries more than there are.
+                all.push(tile(3, 1, keys));
+            }
+        }
+        let keys = match op.head_dim {
+            ..=128 => 128,
+            129..=192 => 112,
+            // The cap's arithmetic leaves no registers for more.
+            _ if op.capped => 64,
+            _ => 80,
+        };
+        // Small shared memory, such as that of a GPU declared with less, is left to the last ones.
+        all.extend([tile(2, 1, keys), tile(2, 1, 64), tile(1, 1, 64), tile(1, 1, 32), tile(1, 1, 16)]);
+        all.into_iter()
+            .flat_map(|tile| [tile, Self { staged: false, ..tile }])
+            .find(|tile| op.head_dim <= 256 && tile.shared_memory(op.head_dim) <= arch.shared_memory as usize)
+    }
+
+    /// Queries of a block, of each of its heads.
+    #[must_use]
+    pub fn queries(&self) -> usize {
+        ROWS * self.consumers / self.heads
+    }
+
+    /// Threads of a block.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        WARPGROUP * (self.consumers + 1)
+    }
+
+    /// Bytes of shared memory for heads so wide.
+    #[must_use]
+    pub fn shared_memory(&self, head_dim: usize) -> usize {
+        let row = head_dim.next_multiple_of(PANEL) * ELEMENT;
+        let outs = if self.staged { 2 } else { 1 };
+        let rows = 2 * self.ring * self.keys + outs * self.consumers * ROWS;
+        let barriers = 4 * self.ring + 2 * self.consumers;
+        rows * row + barriers * BARRIER
+    }
+}
+
+fn rounded(length: usize, queries: usize) -> usize {
+    length.next_multiple_of(queries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch;
+
+    fn of(head_dim: usize, group: usize, length: usize) -> HopperForward {
+        let arch = arch::find("sm_90a").expect("it is a row");
+        HopperForward::of(Op { head_dim, group, length, capped: false }, arch).expect("one fits")
+    }
+
+    #[test]
+    fn every_width_has_a_tile_whose_accumulators_fit_registers() {
+        let arch = arch::find("sm_90a").expect("it is a row");
+        for head_dim in (8..=256).step_by(8) {
+            for (group, length, capped) in
+                [(1, 1, false), (1, 1 << 20, false), (3, 64, false), (4, 4096, true), (6, 4096, true)]
+            {
+                let op = Op { head_dim, group, length, capped };
+                let tile = HopperForward::of(op, arch).unwrap_or_else(|| panic!("{op:?}"));
+                let place = format!("{op:?}: {tile:?}");
+                assert!(tile.shared_memory(head_dim) <= arch.shared_memory as usize, "{place}");
+                assert!(group.is_multiple_of(tile.heads), "{place}");
+                assert!(tile.keys.is_multiple_of(16) && tile.consumers.is_multiple_of(tile.heads), "{place}");
+                // Scores, what is rounded of those before, and the output, beside some 30 others.
+                let held = tile.keys / 2 + tile.keys / 4 + head_dim.next_multiple_of(8) / 2;
+                let most = if tile.consumers == 3 { 160 } else { 240 };
+                assert!(held + 30 <= most, "{place}: {held} of {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn three_heads_share_keys_where_groups_allow_it() {
+        assert_eq!((of(64, 3, 1024).heads, of(64, 3, 1024).queries()), (3, 64));
+        assert_eq!((of(64, 4, 1024).queries(), of(64, 4, 2048).queries()), (128, 192));
+        assert_eq!((of(128, 3, 2048).heads, of(128, 3, 2048).keys), (1, 128));
+        assert_eq!((of(256, 1, 2048).keys, of(256, 1, 2048).staged), (80, false));
+    }
+
+    #[test]
+    fn a_gpu_with_little_shared_memory_gets_a_small_tile_or_none() {
+        let with = |shared_memory: u32| Arch { shared_memory, ..arch::ALL[0].clone() };
+        let op = Op { head_dim: 256, group: 1, length: 1024, capped: false };
+        let tile = HopperForward::of(op, &with(100 << 10)).expect("one fits");
+        assert_eq!((tile.consumers, tile.keys, tile.staged), (1, 32, false));
+        assert_eq!(HopperForward::of(op, &with(48 << 10)), None);
+    }
+}
