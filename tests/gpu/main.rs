@@ -10,6 +10,9 @@ mod device;
 mod devices;
 mod driver;
 mod failures;
+mod hopper;
+#[path = "../hopper/matrix_product.rs"]
+mod matrix_product;
 #[path = "../emulator/models.rs"]
 mod models;
 mod presets;
