@@ -49,7 +49,8 @@ def peer(a):
     if gpu:
         torch.cuda.reset_peak_memory_stats()
     training = Training(a)
-    tokens, targets = (torch.randint(a.vocab, (a.batch, a.length), device=a.device) for _ in range(2))
+    text = torch.randint(a.vocab, (a.batch * a.length + 1,), device=a.device)
+    tokens, targets = (part.view(a.batch, a.length) for part in (text[:-1], text[1:]))
     mark, milliseconds = clock(a.device)
     first = training.step(tokens, targets).item()
     for _ in range(a.warmup):
