@@ -17,7 +17,10 @@ import sys
 import tempfile
 import time
 
-import torch
+try:
+    import torch
+except ImportError:
+    raise SystemExit("PyTorch 2.5 or later is needed: `pip install torch`")
 
 from model import SIZES, Training, shape_flags, tensors
 
@@ -28,6 +31,12 @@ MODES = {
     "free, fp32 residual": ("fp32", ["--nondeterministic"]),
     "deterministic, fp32 residual": ("fp32", []),
 }
+
+
+def program():
+    """The program on PATH, else the one that was built in this checkout."""
+    built = pathlib.Path(__file__).resolve().parents[2] / "target" / "release" / "kernwright"
+    return shutil.which("kernwright") or str(built)
 
 
 def clock(device):
@@ -196,12 +205,14 @@ def main():
     parser.add_argument("--mode", default="reduce-overhead", help="of torch.compile; `default` or `eager`")
     parser.add_argument("--fp32-products", default="high", help="torch.set_float32_matmul_precision")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--kernwright", default=shutil.which("kernwright") or "kernwright", help="the program")
+    parser.add_argument("--kernwright", default=program(), help="the program")
     parser.add_argument("--peer", action="store_true", help="time the peer alone, as one line of JSON")
     parser.add_argument("--parity", action="store_true", help="compare losses over --steps steps, not times")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("extra", nargs="*", metavar="-- FLAG", help="flags for `kernwright bench step`")
     a = parser.parse_args()
+    if not a.peer and not shutil.which(a.kernwright):
+        raise SystemExit(f"there is no program `{a.kernwright}`: `cargo build --release` makes it, `--kernwright` names another")
     if a.peer:
         peer(a)
     elif a.parity:

@@ -85,14 +85,14 @@ fn make_folder(folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|error| cannot_create(folder, &error))
 }
 
-/// Where the new crate finds this one: in the checkout that the folder or the user is in, else where this program was
+/// Where the new crate finds this one: in the checkout that the user or the folder is in, else where this program was
 /// built from if that is still there, else in the registry.
 fn dependency(folder: &Path) -> Result<Dependency, Box<dyn Error>> {
     let folder = std::path::absolute(folder)?;
     let current = std::env::current_dir()?;
     let built_from = Path::new(env!("CARGO_MANIFEST_DIR"));
     let is_from_registry = built_from.components().any(|part| part.as_os_str() == "registry");
-    let places = folder.ancestors().chain(current.ancestors());
+    let places = current.ancestors().chain(folder.ancestors());
     let places = places.chain(Some(built_from).filter(|_| !is_from_registry));
     for place in places {
         if !is_source(place) {

@@ -104,7 +104,7 @@ impl Project<'_> {
         let generate = format!("generate --checkpoint runs/{model} --prompt \"The \"");
         let commands = [
             ("plan", "the training step as a table"),
-            ("train", "on the CPU, on the built-in text"),
+            ("train", "on the built-in text"),
             (&*generate, "continue a prompt"),
             ("cuda --list", "the generated kernels; `cuda --show NAME` prints one"),
             ("doctor", "what this machine has and lacks"),
