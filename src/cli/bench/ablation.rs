@@ -25,19 +25,30 @@ impl Stage {
     }
 
     /// Files of the vocabulary, and what stands behind each from then on. An empty `asm` takes no time, but what it names
-    /// must be there.
+    /// must be there. A kernel uses one family of instructions or the other, and so some of the files.
     fn meanings(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Mma => &[(
-                "device/mma.cuh",
-                "template <typename T>\n\
+            Self::Mma => &[
+                (
+                    "device/mma.cuh",
+                    "template <typename T>\n\
                  __device__ __forceinline__ void without_mma(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {\n\
                  \x20   asm volatile(\"\"\n\
                  \x20                : \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3])\n\
                  \x20                : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n\
                  }\n\
                  #define mma_m16n8k16 without_mma\n",
-            )],
+                ),
+                (
+                    "device/wgmma_products.cuh.tera",
+                    "template <typename T, auto... MAJORS, int REGISTERS, typename A>\n\
+                 __device__ __forceinline__ void without_wgmma(float (&d)[REGISTERS], const A&, u64 b, bool) {\n\
+                 \x20   #pragma unroll\n\
+                 \x20   for (int i = 0; i < REGISTERS; i += 1) asm volatile(\"\" : \"+f\"(d[i]) : \"l\"(b));\n\
+                 }\n\
+                 #define wgmma_m64k16 without_wgmma\n",
+                ),
+            ],
             Self::Softmax => &[
                 (
                     "device/math.cuh",
@@ -50,12 +61,25 @@ impl Stage {
                 ),
                 ("device/warp.cuh", "#define shuffle_xor(value, lanes) (value)\n"),
             ],
-            Self::Loads => &[(
-                "device/async.cuh",
-                "template <typename T>\n\
+            Self::Loads => &[
+                (
+                    "device/async.cuh",
+                    "template <typename T>\n\
                  __device__ __forceinline__ void without_load(T*, const T*, bool) {}\n\
                  #define cp_async_16_or_zero without_load\n",
-            )],
+                ),
+                (
+                    // Nothing arrives, so nothing is to be waited for.
+                    "device/mbarrier.cuh",
+                    "#define mbarrier_expect_bytes_and_arrive(barrier, bytes) mbarrier_arrive(barrier)\n",
+                ),
+                (
+                    "device/tma.cuh",
+                    "template <CacheHint HINT = CacheHint::normal, typename... Operands>\n\
+                 __device__ __forceinline__ void without_tma(const Operands&...) {}\n\
+                 #define tma_load without_tma\n",
+                ),
+            ],
         }
     }
 
@@ -81,13 +105,14 @@ mod tests {
     use kernwright_plan::shape::presets;
     use kernwright_plan::{Options, arch, train_step};
 
-    /// The kernels of attention of a training step on one GPU, in both forms, by template.
+    /// The kernels of attention of a training step on a GPU with Hopper's instructions and on one without, in both forms, by
+    /// template.
     fn texts() -> Vec<(&'static str, String)> {
         let shape = presets::find("seed-102m").expect("it is a preset").shape().shallow();
-        let arch = arch::find("sm_90a").expect("it is a row");
         let fused = ["attention/forward", "attention/backward_keys", "attention/backward_queries"];
         let mut texts: Vec<(&'static str, String)> = Vec::new();
-        for deterministic in [true, false] {
+        for (name, deterministic) in [("sm_90a", true), ("sm_90a", false), ("sm_80", true)] {
+            let arch = arch::find(name).expect("it is a row");
             let plan = train_step(&shape, &Options { deterministic, ..Options::default() }, 1, 64);
             for spec in of_plan(&plan, arch).iter().filter(|spec| fused.contains(&spec.template)) {
                 let text = kernwright_codegen::render::render(spec, arch).expect("it renders");
@@ -102,11 +127,25 @@ mod tests {
     #[test]
     fn each_stage_is_left_out_of_every_fused_kernel_behind_the_vocabulary() {
         let texts = texts();
-        assert_eq!(texts.len(), 4, "forward, both forms of keys, queries");
+        let count = |wanted: &str| texts.iter().filter(|(template, _)| *template == wanted).count();
+        let counts =
+            ["forward", "backward_keys", "backward_queries"].map(|name| count(&format!("attention/{name}")));
+        assert!(counts[0] == 2 && counts[1] >= 2 && counts[2] >= 1, "{counts:?}");
         for stage in Stage::value_variants() {
             for (template, text) in &texts {
                 let without = stage.left_out_of(text);
-                for (file, meaning) in stage.meanings() {
+                let uses = |file: &str| text.contains(&format!("// --- {file}\n"));
+                let used: Vec<_> = stage.meanings().iter().filter(|(file, _)| uses(file)).collect();
+                assert!(!used.is_empty(), "{template} has no {}", stage.name());
+                let is_hopper = text.contains("wgmma.mma_async");
+                let of_hopper =
+                    used.iter().filter(|(file, _)| file.contains("wgmma") || file.contains("tma.cuh"));
+                assert_eq!(
+                    of_hopper.count(),
+                    usize::from(is_hopper && *stage != Stage::Softmax),
+                    "{template}"
+                );
+                for (file, meaning) in used {
                     let defined = without.find(&format!("// --- {file}\n")).expect("it uses the file");
                     let changed =
                         without.find(meaning).unwrap_or_else(|| panic!("{template}: {}", stage.name()));
