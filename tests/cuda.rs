@@ -12,6 +12,7 @@ use kernwright_plan::kernels::of_plan;
 use kernwright_plan::launch::Lowered;
 use kernwright_plan::ops::Op;
 use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
+use kernwright_plan::ops::linear::Linear;
 use kernwright_plan::options::AttentionPath;
 use kernwright_plan::passes::{ABLATIONS, SWITCHES, attention, forward::Head, split_heads};
 use kernwright_plan::plan::{Phase, Plan, Read, Step, Write};
@@ -74,6 +75,15 @@ fn representative(all: Vec<Text>) -> Vec<Text> {
     kept.map(|(_, one)| one).collect()
 }
 
+/// Is it a product with a gelu, which has narrow types alone, and no kernel of ours in any?
+fn takes_in_gelu(step: &Step) -> bool {
+    match step.op {
+        Op::Linear(Linear { gelu }) => gelu,
+        Op::LinearBackward(_) => step.reads.iter().any(|read| read.slot == "gelu_input"),
+        _ => false,
+    }
+}
+
 /// The kernels of every op's cases.
 fn of_cases(arch: &Arch) -> Vec<Text> {
     let mut specs = Vec::new();
@@ -81,7 +91,7 @@ fn of_cases(arch: &Arch) -> Vec<Text> {
         for step in &case.plan.steps {
             let lowered = step.op.lower(&case.plan.io(step), arch);
             if let Lowered::NoKernel(why) = lowered {
-                panic!("{}, {}: {why}", step.op.name(), case.label);
+                assert!(takes_in_gelu(step), "{}, {}: {why}", step.op.name(), case.label);
             }
         }
         specs.extend(of_plan(&case.plan, arch));
