@@ -11,6 +11,16 @@ __device__ __forceinline__ void atomic_add(float* to, float value) {
 // Gives what was there before.
 __device__ __forceinline__ u32 atomic_add(u32* to, u32 value) { return atomicAdd(to, value); }
 
+// Counts by which blocks take turns: what a thread wrote before it adds is seen by who loads the sum.
+__device__ __forceinline__ void add_release(u32* to, u32 value) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+__device__ __forceinline__ u32 load_acquire(const u32* from) {
+    u32 value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
 // Two neighbours at once, each for itself; `to` is a multiple of 4.
 template <typename T>
 __device__ __forceinline__ void atomic_add_pair(u32* to, u32 pair);

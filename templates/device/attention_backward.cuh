@@ -7,6 +7,7 @@
 
 [[maybe_unused]] constexpr float LOG2_E = 1.44269504088896341f;
 [[maybe_unused]] constexpr u32 INFINITY_BITS = 0x7f800000u;
+[[maybe_unused]] constexpr u32 MINUS_INFINITY_BITS = 0xff800000u;
 
 // sum += a b^T. Both begin in the tiles at rows `left` and `right` and are as many fragments high as `sum` says. With LOADED,
 // `loaded` is a.
