@@ -137,9 +137,13 @@ fn of_attention(arch: &Arch, head_dims: impl Iterator<Item = usize>) -> Vec<Text
     texts(specs, arch)
 }
 
-/// Blocks of attention's gradient for a group of heads and for each of them, in either order of the sums.
+/// Blocks of attention's gradient for a group of heads and for each of them, with sums in any order, and in one by either way.
 fn heads_and_orders() -> Vec<Options> {
-    let orders = [true, false].map(|deterministic| Options { deterministic, ..Options::default() });
+    let orders = [(true, false), (true, true), (false, false)].map(|(deterministic, in_turns)| Options {
+        deterministic,
+        in_turns,
+        ..Options::default()
+    });
     orders.iter().flat_map(split_heads::both).collect()
 }
 

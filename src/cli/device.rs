@@ -17,6 +17,7 @@ use kernwright_plan::arch::Arch;
 use kernwright_plan::card::Card;
 use kernwright_plan::executor::Executor;
 use kernwright_plan::shape::Shape;
+use kernwright_plan::tile::attention_backward_hopper::takes_turns;
 use kernwright_runtime::driver::DriverError;
 use kernwright_runtime::gpu::products::{Order, Settings};
 use kernwright_runtime::gpu::{self, GpuFacts};
@@ -149,8 +150,11 @@ pub(super) fn of_gpu(executor: Cuda<Gpu>) -> Device {
     // Code of kernels and graphs comes on top of what plans say.
     let free = executor.driver().free_at_first().map(|free| free.saturating_sub(RESERVE));
     let beside = beside(facts.capability);
-    let options =
-        PlanOptions { multiprocessors: Some(facts.multiprocessors as usize), ..PlanOptions::default() };
+    let options = PlanOptions {
+        multiprocessors: Some(facts.multiprocessors as usize),
+        in_turns: takes_turns(&arch),
+        ..PlanOptions::default()
+    };
     let gpu = Some(OfGpu { card: Card::of(name, facts.memory), arch, uuid });
     Device { executor: Box::new(executor), options, description, free, beside, gpu }
 }

@@ -17,6 +17,7 @@ use kernwright_plan::gpu::Gpu;
 use kernwright_plan::ops::Op;
 use kernwright_plan::ops::attention::{Attention, Form};
 use kernwright_plan::plan::{Plan, Step};
+use kernwright_plan::tile::attention_backward_hopper::takes_turns;
 use kernwright_plan::{Options, train_step};
 use listing::{Detail, Listing};
 use rows::{Memory, StepRow, Totals};
@@ -109,8 +110,11 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
         return Ok(ExitCode::from(2));
     };
     let gpu = arguments.gpu.clone().unwrap_or_else(|| Gpu::of(default_target(&shape.targets)));
-    let of_gpu =
-        Options { multiprocessors: gpu.card.multiprocessors.map(|n| n as usize), ..Options::default() };
+    let of_gpu = Options {
+        multiprocessors: gpu.card.multiprocessors.map(|n| n as usize),
+        in_turns: takes_turns(&gpu.arch),
+        ..Options::default()
+    };
     let options = match arguments.flags.options(&of_gpu, shape) {
         Ok(options) => options,
         Err(problem) => {

@@ -97,14 +97,15 @@ fn plans(case: &Case) -> Vec<(String, Plan)> {
             let gradients = bases(&case.plan, GRADIENTS, attends);
             let narrower = with(plan.clone(), &gradients, precision);
             for (label, plan) in [("", plan), (" with its gradients", narrower)] {
-                for (path, deterministic) in [
-                    (AttentionPath::Fused, true),
-                    (AttentionPath::Fused, false),
-                    (AttentionPath::Split, true),
+                for (path, order) in [
+                    (AttentionPath::Fused, "ordered"),
+                    (AttentionPath::Fused, "in turns"),
+                    (AttentionPath::Fused, "free"),
+                    (AttentionPath::Split, "ordered"),
                 ] {
-                    let options = Options { attention: path, deterministic, ..options.clone() };
+                    let (deterministic, in_turns) = (order != "free", order == "in turns");
+                    let options = Options { attention: path, deterministic, in_turns, ..options.clone() };
                     for (heads, options) in ["split", "together"].iter().zip(split_heads::both(&options)) {
-                        let order = if deterministic { "ordered" } else { "free" };
                         let label = format!("{name}{label} {path:?} {order}, heads {heads}");
                         all.push((label, attention::choose(plan.clone(), &options)));
                     }

@@ -43,6 +43,7 @@ pub fn plans(shape: &Shape) -> Vec<Plan> {
         // Blocks of attention's gradient for a group of heads and for each; with sums in one order by the names above.
         every.extend(split_heads::both(&Options { deterministic: false, ..plain.clone() }));
         long.push(forward_step(shape, &plain, 1, LONG, Head::Loss));
+        every.extend(split_heads::both(&Options { in_turns: true, ..plain.clone() }));
         every.push(plain);
     }
     let mut plans = long;

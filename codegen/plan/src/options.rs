@@ -36,6 +36,9 @@ pub struct Options {
     pub attention: AttentionPath,
     /// Must the same step give the same bits every time? Else what is faster may add in any order.
     pub deterministic: bool,
+    /// Where it must: does the GPU add up the gradient of attention's queries in turns, in one pass (see
+    /// `tile::attention_backward_hopper::takes_turns`)?
+    pub in_turns: bool,
 }
 
 /// What runs a plan.
@@ -97,6 +100,7 @@ impl Default for Options {
             multiprocessors: None,
             attention: AttentionPath::Fused,
             deterministic: true,
+            in_turns: false,
         }
     }
 }

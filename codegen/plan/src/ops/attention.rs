@@ -8,6 +8,7 @@
 mod fused;
 mod fused_backward;
 mod fused_hopper;
+mod hopper_backward;
 mod split;
 
 pub use fused_backward::{SHARES, d_q_sum_shape, shares_shape};
@@ -86,7 +87,8 @@ pub enum BackwardForm {
     /// One pass over tiles of keys, which adds to the queries' gradient in any order. Scratch: `delta` [batch, heads,
     /// length], `d_q_sum` of [`d_q_sum_shape`], perhaps shares.
     Free,
-    /// The queries' gradient in a pass of its own: the same bits every time. Scratch: `delta`, perhaps shares.
+    /// The same bits every time: the queries' gradient in a pass of its own; or where there is `d_q_sum` and the GPU can, in one
+    /// pass that adds in turns. Scratch: `delta`, perhaps shares.
     Ordered,
     /// Products and a softmax over scores in memory. Scratch: `scores` and `d_scores` as in [`Form::Split`], and where
     /// operands are narrow `probabilities` and `d_scores_narrow` in their type.

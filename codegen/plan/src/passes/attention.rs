@@ -46,8 +46,9 @@ pub fn choose(mut plan: Plan, options: &Options) -> Plan {
             }
         } else if is_backward {
             scratch.push(("delta", vec![total, op.heads, op.length], Dtype::Fp32));
-            if !options.deterministic {
-                scratch.push(("d_q_sum", d_q_sum_shape(&op, total), Dtype::Fp32));
+            if !options.deterministic || options.in_turns {
+                let shape = d_q_sum_shape(&op, total, options.deterministic);
+                scratch.push(("d_q_sum", shape, Dtype::Fp32));
             }
             if split_heads::pays(&op, total, options) {
                 scratch.extend(SHARES.map(|slot| (slot, shares_shape(&op, total), Dtype::Fp32)));

@@ -1,7 +1,7 @@
 //! Launches of the fused backward, in one pass over keys or in one over keys and one over queries.
 
 use super::fused::{NO_ROOM, fields, obstacle};
-use super::{Attention, AttentionBackward, BackwardForm};
+use super::{Attention, AttentionBackward, BackwardForm, hopper_backward};
 use crate::arch::Arch;
 use crate::launch::{Argument, Launch, Lowered};
 use crate::ops::rowwise::{
@@ -11,6 +11,7 @@ use crate::ops::rowwise::{
 use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 use crate::tile::attention_backward::{KeyBlock, QueryBlock};
+use crate::tile::attention_backward_hopper::WarpgroupBlock;
 
 /// Slots of the scratch for shares of the gradients of keys and values, where blocks own the keys of one query head. Their
 /// following sum has one order.
@@ -19,10 +20,20 @@ pub const SHARES: [&str; 2] = ["d_k_shares", "d_v_shares"];
 /// Rows of a fragment, of which `d_q_sum` holds whole ones.
 const FRAGMENT_ROWS: usize = 16;
 
-/// Shape of the scratch into which blocks add the gradient of queries: whole fragments of each sequence and head.
+/// Queries that at least one count of turns is for.
+const TURN_QUERIES: usize = 64;
+
+/// Shape of the scratch into which blocks add the gradient of queries: whole fragments of each sequence and head, and where
+/// they take turns, in whole rows, a 32-bit count for each of their tiles of queries.
 #[must_use]
-pub fn d_q_sum_shape(op: &Attention, sequences: usize) -> Vec<usize> {
-    vec![sequences * op.heads * op.length.next_multiple_of(FRAGMENT_ROWS), op.head_dim]
+pub fn d_q_sum_shape(op: &Attention, sequences: usize, in_turns: bool) -> Vec<usize> {
+    let turns = if in_turns { sequences * op.heads * op.length.div_ceil(TURN_QUERIES) } else { 0 };
+    vec![d_q_sum_len(op, sequences) / op.head_dim + turns.div_ceil(op.head_dim), op.head_dim]
+}
+
+/// Sums in it.
+pub(super) fn d_q_sum_len(op: &Attention, sequences: usize) -> usize {
+    sequences * op.heads * op.length.next_multiple_of(FRAGMENT_ROWS) * op.head_dim
 }
 
 /// Shape of each scratch for shares: the columns of a query head hold what it contributes to the head of its keys.
@@ -63,6 +74,12 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
     if needed.iter().any(|(slot, is_needed)| *is_needed && !io.has(slot)) {
         return MISSING;
     }
+    if let Some(block) = WarpgroupBlock::of(op.head_dim, arch)
+        && io.has("d_q_sum")
+    {
+        let keys = hopper_backward::of_keys(op, io, block, !is_free);
+        return launches([delta(op, io, true), keys, round(op, io, true)]);
+    }
     let mut all = vec![delta(op, io, is_free), of_keys(op, io, keys, is_free)];
     all.extend((is_free || has_shares(io)).then(|| round(op, io, is_free)));
     all.extend((!is_free).then(|| of_queries(op, io, queries)));
@@ -70,24 +87,24 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
 }
 
 /// Do blocks own the keys of one query head?
-fn has_shares(io: &Io) -> bool {
+pub(super) fn has_shares(io: &Io) -> bool {
     SHARES.iter().any(|slot| io.has(slot))
 }
 
-fn sequences(op: &Attention, io: &Io) -> usize {
+pub(super) fn sequences(op: &Attention, io: &Io) -> usize {
     io.rows("q") / op.length.max(1)
 }
 
 /// The distance between a slot's rows, which kernels count in 32 bits.
-fn stride(io: &Io, slot: &str) -> Argument {
+pub(super) fn stride(io: &Io, slot: &str) -> Argument {
     count(io.row_stride(slot))
 }
 
-fn int(name: &'static str, label: &'static str, value: usize) -> SpecField {
+pub(super) fn int(name: &'static str, label: &'static str, value: usize) -> SpecField {
     field(name, label, SpecValue::Int(value as i64))
 }
 
-fn of_type(io: &Io, name: &'static str, slot: &str) -> SpecField {
+pub(super) fn of_type(io: &Io, name: &'static str, slot: &str) -> SpecField {
     field(name, "", SpecValue::Type(io.dtype(slot)))
 }
 
@@ -183,7 +200,7 @@ fn round(op: &Attention, io: &Io, with_d_q: bool) -> Option<Launch> {
         int("shares", "hs", shares),
     ];
     // A thread owns 8 columns of two rows of d_q, or of one of d_k or d_v.
-    let n_sums = if with_d_q { io.buffer("d_q_sum").len() / (2 * WIDTH) } else { 0 };
+    let n_sums = if with_d_q { d_q_sum_len(op, sequences(op, io)) / (2 * WIDTH) } else { 0 };
     let n_shares = if shares > 0 { io.buffer("d_k").len() / WIDTH } else { 0 };
     let mut arguments = ["d_q", "d_k", "d_v"].map(|slot| pointer(io, slot)).to_vec();
     arguments.push(Argument::Buffer(if with_d_q { io.id("d_q_sum") } else { None }));

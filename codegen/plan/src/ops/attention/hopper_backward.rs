@@ -1,0 +1,73 @@
+//! The launch of the fused backward's pass over keys by warpgroups.
+
+use super::Attention;
+use super::fused::fields;
+use super::fused_backward::{SHARES, d_q_sum_len, has_shares, int, of_type, sequences, stride};
+use crate::launch::{Argument, Launch};
+use crate::ops::rowwise::{accumulate, count, elements, kernel, pointer};
+use crate::plan::Io;
+use crate::spec::{KernelSpec, SpecValue, field};
+use crate::tensor_map::{Dimension, Swizzle, TensorLayout, TensorMap};
+use crate::tile::attention_backward_hopper::WarpgroupBlock;
+
+/// Columns of a box: a row of shared memory.
+const BOX_COLUMNS: u32 = 64;
+
+/// Adds up d_q beside the gradients of keys and values; with `in_turns` in one order.
+pub(super) fn of_keys(op: &Attention, io: &Io, block: WarpgroupBlock, in_turns: bool) -> Option<Launch> {
+    let split_heads = has_shares(io);
+    let [d_k, d_v] = if split_heads { SHARES } else { ["d_k", "d_v"] };
+    let mut fields = fields(op, io);
+    fields.extend([
+        of_type(io, "d_k_type", d_k),
+        of_type(io, "d_v_type", d_v),
+        field("split_heads", "hs", SpecValue::Bool(split_heads)),
+        field("ordered", "ordered", SpecValue::Bool(in_turns)),
+        int("keys", "k", block.keys),
+        int("queries", "q", block.queries),
+        int("stages", "st", block.stages),
+        int("score_stages", "ss", block.score_stages),
+        field("early", "early", SpecValue::Bool(block.is_early)),
+        int("registers", "r", block.working_registers()),
+        field("wgmma_widths", "", SpecValue::List(block.product_widths(op.head_dim))),
+    ]);
+    let map = |slot, heads, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, heads, rows)?));
+    let mut arguments = vec![
+        map("q", op.heads, block.queries)?,
+        map("k", op.kv_heads, block.keys)?,
+        map("v", op.kv_heads, block.keys)?,
+        map("d_out", op.heads, block.queries)?,
+    ];
+    arguments.extend([d_k, d_v, "d_q_sum", "lse", "delta"].map(|slot| pointer(io, slot)));
+    arguments.push(elements(d_q_sum_len(op, sequences(op, io))));
+    arguments.extend([op.heads, op.kv_heads, op.length].map(count));
+    arguments.extend([d_k, d_v].map(|slot| stride(io, slot)));
+    arguments.extend([d_k, d_v].map(|slot| accumulate(io, slot)));
+    let owners = if split_heads { op.heads } else { op.kv_heads };
+    let blocks = sequences(op, io) * owners * op.length.div_ceil(block.keys);
+    let spec = KernelSpec {
+        template: "attention/backward",
+        block: block.threads() as u32,
+        shared_memory: block.shared_memory(op.head_dim) as u32,
+        fields,
+    };
+    kernel(spec, [blocks, 1, 1], arguments)
+}
+
+/// A slot as columns of a head, heads, rows of a sequence and sequences, of which a box takes rows of one head.
+fn tensor_map(op: &Attention, io: &Io, slot: &str, heads: usize, rows: usize) -> Option<TensorMap> {
+    let row = io.row_stride(slot);
+    let dimension = |size: usize, stride: usize, extent: u32| Dimension {
+        size: size as u64,
+        stride: stride as u64,
+        extent,
+    };
+    let dimensions = [
+        dimension(op.head_dim, 1, BOX_COLUMNS),
+        dimension(heads, op.head_dim, 1),
+        dimension(op.length, row, rows as u32),
+        dimension(sequences(op, io), op.length * row, 1),
+    ];
+    let layout = TensorLayout::new(io.dtype(slot), Swizzle::Bytes128, &dimensions);
+    Some(TensorMap { buffer: io.id(slot)?, first: 0, layout })
+}

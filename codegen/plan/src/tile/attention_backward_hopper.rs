@@ -1,0 +1,175 @@
+//! Tiles of attention's gradient on Hopper: what a block of warpgroups works on at once.
+//!
+//! In: head_dim and a GPU. Out: the first row that fits; `None` where the kernels for all GPUs are taken. Which row is best was
+//! measured; what spills or makes the compiler put products one after another was left out, and a test in `tests/cuda.rs`
+//! repeats it.
+
+use super::attention_backward::columns;
+use crate::arch::Arch;
+
+/// The family whose instructions the kernel is made of.
+const FAMILY: &str = "hopper";
+
+/// Threads of a warpgroup, and rows of its products.
+const WARPGROUP: usize = 128;
+const ROWS: usize = 64;
+
+/// Bytes of a row of a tile in shared memory, and columns of a 2-byte type in it.
+const ROW_BYTES: usize = 128;
+const ROW_COLUMNS: usize = 64;
+
+/// Registers of a thread of a working warpgroup, of which there are two, when the serving one keeps 24.
+const REGISTERS: usize = 240;
+
+/// A block that walks queries, with a tile of keys of its own: a warpgroup that serves and others that work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarpgroupBlock {
+    /// Keys it owns, 64 for each warpgroup that works.
+    pub keys: usize,
+    /// Queries of a step.
+    pub queries: usize,
+    /// Tiles of q, and of d_out, there is room for.
+    pub stages: usize,
+    /// Tiles of dS there is room for.
+    pub score_stages: usize,
+    /// Does the product of P begin before dS is computed?
+    pub is_early: bool,
+}
+
+/// Most columns a block is for, by preference.
+const BLOCKS: &[(usize, WarpgroupBlock)] =
+    &[(64, block(128, 128, false)), (64, block(128, 64, true)), (128, block(128, 64, false))];
+
+const fn block(keys: usize, queries: usize, is_early: bool) -> WarpgroupBlock {
+    WarpgroupBlock { keys, queries, stages: 2, score_stages: 2, is_early }
+}
+
+/// Does this GPU add up the queries' gradient tile by tile, in one order where that is asked for?
+#[must_use]
+pub fn takes_turns(arch: &Arch) -> bool {
+    arch.families.contains(&FAMILY)
+}
+
+impl WarpgroupBlock {
+    /// The block for heads of that size; `None` where nothing fits.
+    #[must_use]
+    pub fn of(head_dim: usize, arch: &Arch) -> Option<Self> {
+        if !arch.families.contains(&FAMILY) {
+            return None;
+        }
+        let fits = |block: &Self| {
+            block.shared_memory(head_dim) <= arch.shared_memory as usize
+                && block.registers(head_dim) <= REGISTERS
+        };
+        let columns = columns(head_dim);
+        BLOCKS.iter().filter(|(most, _)| columns <= *most).map(|(_, block)| *block).find(fits)
+    }
+
+    /// Warpgroups that work.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.keys / ROWS
+    }
+
+    /// Threads.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        WARPGROUP * (1 + self.workers())
+    }
+
+    /// Registers that a thread of a working warpgroup may have.
+    #[must_use]
+    pub fn working_registers(&self) -> usize {
+        REGISTERS
+    }
+
+    /// Columns of a warpgroup's part of d_q: all of them where its queries are its own, else half, from a row of shared
+    /// memory on.
+    #[must_use]
+    pub fn d_q_columns(&self, head_dim: usize) -> usize {
+        let columns = columns(head_dim);
+        if self.queries == ROWS * self.workers() {
+            columns
+        } else if columns <= ROW_COLUMNS {
+            columns / self.workers()
+        } else {
+            ROW_COLUMNS
+        }
+    }
+
+    /// The columns of all its products.
+    #[must_use]
+    pub fn product_widths(&self, head_dim: usize) -> Vec<u64> {
+        let mut widths =
+            [self.queries, columns(head_dim), self.d_q_columns(head_dim)].map(|width| width as u64).to_vec();
+        widths.sort_unstable();
+        widths.dedup();
+        widths
+    }
+
+    /// Registers of a thread that hold sums and operands when there are most of them: S and dP, both gradients, a few more.
+    fn registers(&self, head_dim: usize) -> usize {
+        let early = if self.is_early { self.queries / 4 } else { 0 };
+        self.queries + early + columns(head_dim) + 24
+    }
+
+    /// Bytes of shared memory; as the template counts them.
+    #[must_use]
+    pub fn shared_memory(&self, head_dim: usize) -> usize {
+        let tile = |rows: usize, columns: usize| columns.div_ceil(ROW_COLUMNS) * rows * ROW_BYTES;
+        let columns = columns(head_dim);
+        let tiles = 2 * tile(self.keys, columns)
+            + 2 * self.stages * tile(self.queries, columns)
+            + self.score_stages * tile(self.queries, self.keys);
+        let sums = 4 * self.queries * head_dim;
+        let statistics = 4 * 2 * self.stages * self.queries;
+        let barriers = 8 * (4 + 4 * self.stages);
+        tiles + sums + statistics + barriers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch;
+
+    #[test]
+    fn only_hopper_has_blocks_of_warpgroups() {
+        for arch in arch::ALL {
+            for head_dim in (8..=256).step_by(8) {
+                let found = WarpgroupBlock::of(head_dim, arch);
+                assert_eq!(
+                    found.is_some(),
+                    arch.name == "sm_90a" && head_dim <= 128,
+                    "{head_dim} on {}",
+                    arch.name
+                );
+                assert_eq!(takes_turns(arch), arch.name == "sm_90a");
+            }
+        }
+    }
+
+    #[test]
+    fn products_have_the_sizes_that_instructions_take() {
+        let hopper = arch::find("sm_90a").expect("it is a row");
+        for head_dim in (8..=128).step_by(8) {
+            let block = WarpgroupBlock::of(head_dim, hopper).expect("the test above");
+            let place = format!("{head_dim}: {block:?}");
+            assert!(
+                block.product_widths(head_dim).iter().all(|n| n.is_multiple_of(8) && *n <= 256),
+                "{place}"
+            );
+            assert!(block.workers() * block.d_q_columns(head_dim) >= columns(head_dim), "{place}");
+            assert!(block.queries == ROWS || block.queries == ROWS * block.workers(), "{place}");
+            assert!(block.shared_memory(head_dim) <= hopper.shared_memory as usize, "{place}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_with_less_shared_memory_gets_smaller_tiles_or_none() {
+        let with =
+            |shared_memory: u32| Arch { shared_memory, ..arch::find("sm_90a").expect("it is a row").clone() };
+        let queries = |bytes: u32| WarpgroupBlock::of(64, &with(bytes)).map(|block| block.queries);
+        assert_eq!([227 << 10, 150 << 10, 99 << 10].map(queries), [Some(128), Some(64), None]);
+    }
+}
