@@ -51,15 +51,15 @@ pub fn takes_turns(arch: &Arch) -> bool {
 }
 
 impl WarpgroupBlock {
-    /// The block for heads of that size; `None` where nothing fits.
+    /// The block for heads of that size, with a softcap or without; `None` where nothing fits.
     #[must_use]
-    pub fn of(head_dim: usize, arch: &Arch) -> Option<Self> {
+    pub fn of(head_dim: usize, is_capped: bool, arch: &Arch) -> Option<Self> {
         if !arch.families.contains(&FAMILY) {
             return None;
         }
         let fits = |block: &Self| {
             block.shared_memory(head_dim) <= arch.shared_memory as usize
-                && block.registers(head_dim) <= REGISTERS
+                && block.registers(head_dim, is_capped) <= REGISTERS
         };
         let columns = columns(head_dim);
         BLOCKS.iter().filter(|(most, _)| columns <= *most).map(|(_, block)| *block).find(fits)
@@ -107,10 +107,11 @@ impl WarpgroupBlock {
         widths
     }
 
-    /// Registers of a thread that hold sums and operands when there are most of them: S and dP, both gradients, a few more.
-    fn registers(&self, head_dim: usize) -> usize {
-        let early = if self.is_early { self.queries / 4 } else { 0 };
-        self.queries + early + columns(head_dim) + 24
+    /// Registers of a thread that hold sums and operands when there are most of them: S and dP, both gradients, P where it is in
+    /// use meanwhile, slopes of a softcap, a few more.
+    fn registers(&self, head_dim: usize, is_capped: bool) -> usize {
+        let beside = usize::from(self.is_early) + usize::from(is_capped);
+        self.queries + beside * self.queries / 4 + columns(head_dim) + 24
     }
 
     /// Bytes of shared memory; as the template counts them.
@@ -137,7 +138,7 @@ mod tests {
     fn only_hopper_has_blocks_of_warpgroups() {
         for arch in arch::ALL {
             for head_dim in (8..=256).step_by(8) {
-                let found = WarpgroupBlock::of(head_dim, arch);
+                let found = WarpgroupBlock::of(head_dim, false, arch);
                 assert_eq!(
                     found.is_some(),
                     arch.name == "sm_90a" && head_dim <= 128,
@@ -153,7 +154,7 @@ mod tests {
     fn products_have_the_sizes_that_instructions_take() {
         let hopper = arch::find("sm_90a").expect("it is a row");
         for head_dim in (8..=128).step_by(8) {
-            let block = WarpgroupBlock::of(head_dim, hopper).expect("the test above");
+            let block = WarpgroupBlock::of(head_dim, head_dim % 16 == 0, hopper).expect("the test above");
             let place = format!("{head_dim}: {block:?}");
             assert!(
                 block.product_widths(head_dim).iter().all(|n| n.is_multiple_of(8) && *n <= 256),
@@ -169,7 +170,7 @@ mod tests {
     fn a_gpu_with_less_shared_memory_gets_smaller_tiles_or_none() {
         let with =
             |shared_memory: u32| Arch { shared_memory, ..arch::find("sm_90a").expect("it is a row").clone() };
-        let queries = |bytes: u32| WarpgroupBlock::of(64, &with(bytes)).map(|block| block.queries);
+        let queries = |bytes: u32| WarpgroupBlock::of(64, false, &with(bytes)).map(|block| block.queries);
         assert_eq!([227 << 10, 150 << 10, 99 << 10].map(queries), [Some(128), Some(64), None]);
     }
 }

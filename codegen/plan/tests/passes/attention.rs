@@ -31,6 +31,7 @@ fn ways() -> Vec<Options> {
                 let plain = Options { attention: path, deterministic, ..options(precision) };
                 if path == AttentionPath::Fused && precision != Dtype::Fp32 {
                     all.extend(split_heads::both(&plain));
+                    all.push(Options { in_turns: true, ..plain.clone() });
                 }
                 all.push(plain);
             }
@@ -93,9 +94,11 @@ fn the_form_follows_type_and_options_and_scratch_follows_the_form() {
                         let form =
                             if options.deterministic { BackwardForm::Ordered } else { BackwardForm::Free };
                         assert_eq!(op.form, form, "{place}");
-                        if !options.deterministic {
-                            // Whole fragments of 16 rows of each sequence and head.
+                        if !options.deterministic || options.in_turns {
+                            // Whole fragments of 16 rows of each sequence and head, and a count for each tile of queries.
+                            let turns = if options.deterministic { batch * heads * length.div_ceil(64) } else { 0 };
                             let rows = batch * heads * length.next_multiple_of(16);
+                            let rows = rows + turns.div_ceil(op.attention.head_dim);
                             add(&mut expected, "d_q_sum", rows, op.attention.head_dim, Dtype::Fp32);
                         }
                         let of = &op.attention;

@@ -66,6 +66,8 @@ KernwrightFloats4 kernwright_mma(KernwrightFloats4 d, u64 a_low, u64 a_high, u64
 KernwrightWords4 kernwright_ldmatrix(const void* row, i32 matrices, i32 transposed);
 void kernwright_atomic_add_float(float* to, float value);
 u32 kernwright_atomic_add_word(u32* to, u32 value);
+void kernwright_add_release(u32* to, u32 value);
+u32 kernwright_load_acquire(const u32* from);
 void kernwright_atomic_add_pair(u32* to, u32 pair, i32 is_bf16);
 void kernwright_atomic_add_4(float* to, KernwrightFloats4 values);
 void kernwright_sine_cosine_pi(float x, float* sine, float* cosine);
@@ -246,6 +248,8 @@ KERNWRIGHT_INLINE void ldmatrix_x2_transposed(u32 (&to)[2], const void* row) {
 
 KERNWRIGHT_INLINE void atomic_add(float* to, float value) { kernwright_atomic_add_float(to, value); }
 KERNWRIGHT_INLINE u32 atomic_add(u32* to, u32 value) { return kernwright_atomic_add_word(to, value); }
+KERNWRIGHT_INLINE void add_release(u32* to, u32 value) { kernwright_add_release(to, value); }
+KERNWRIGHT_INLINE u32 load_acquire(const u32* from) { return kernwright_load_acquire(from); }
 
 template <typename T>
 KERNWRIGHT_INLINE void atomic_add_pair(u32* to, u32 pair) {

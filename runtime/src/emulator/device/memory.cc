@@ -100,6 +100,19 @@ u32 kernwright_atomic_add_word(u32* to, u32 value) {
     return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 
+void kernwright_add_release(u32* to, u32 value) {
+    touch(to, 4, Access::atomic, KERNWRIGHT_SITE);
+    __atomic_fetch_add(to, value, __ATOMIC_RELEASE);
+}
+
+// Who asks again and again waits for another block: others of this one go on meanwhile.
+u32 kernwright_load_acquire(const u32* from) {
+    touch(from, 4, Access::atomic, KERNWRIGHT_SITE);
+    resume(*current);
+    wait(*current);
+    return __atomic_load_n(from, __ATOMIC_ACQUIRE);
+}
+
 void kernwright_atomic_add_pair(u32* to, u32 pair, i32 is_bf16) {
     touch(to, 4, Access::atomic, KERNWRIGHT_SITE);
     const auto sum = [&](u32 one, u32 other) -> u32 {

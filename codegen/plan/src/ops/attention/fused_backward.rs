@@ -74,7 +74,7 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
     if needed.iter().any(|(slot, is_needed)| *is_needed && !io.has(slot)) {
         return MISSING;
     }
-    if let Some(block) = WarpgroupBlock::of(op.head_dim, arch)
+    if let Some(block) = WarpgroupBlock::of(op.head_dim, op.softcap.is_some(), arch)
         && io.has("d_q_sum")
     {
         let keys = hopper_backward::of_keys(op, io, block, !is_free);
