@@ -26,7 +26,12 @@ fn op(head_dim: usize, length: usize) -> Attention {
 
 /// Its plan, with gradients in fp32.
 fn plan(op: &Attention, dtype: Dtype, deterministic: bool, split_heads: bool) -> Plan {
-    plans::plan(op, 1, [dtype, Dtype::Fp32], &Options { deterministic, in_turns: true, ..plans::heads(split_heads) })
+    plans::plan(
+        op,
+        1,
+        [dtype, Dtype::Fp32],
+        &Options { deterministic, in_turns: true, ..plans::heads(split_heads) },
+    )
 }
 
 /// The greatest difference, over the greatest number of `expected`.

@@ -96,7 +96,8 @@ fn the_form_follows_type_and_options_and_scratch_follows_the_form() {
                         assert_eq!(op.form, form, "{place}");
                         if !options.deterministic || options.in_turns {
                             // Whole fragments of 16 rows of each sequence and head, and a count for each tile of queries.
-                            let turns = if options.deterministic { batch * heads * length.div_ceil(64) } else { 0 };
+                            let turns =
+                                if options.deterministic { batch * heads * length.div_ceil(64) } else { 0 };
                             let rows = batch * heads * length.next_multiple_of(16);
                             let rows = rows + turns.div_ceil(op.attention.head_dim);
                             add(&mut expected, "d_q_sum", rows, op.attention.head_dim, Dtype::Fp32);

@@ -12,6 +12,7 @@ use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 use crate::tile::attention_backward::{KeyBlock, QueryBlock};
 use crate::tile::attention_backward_hopper::WarpgroupBlock;
+use std::ops::Range;
 
 /// Slots of the scratch for shares of the gradients of keys and values, where blocks own the keys of one query head. Their
 /// following sum has one order.
@@ -78,9 +79,13 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
         && io.has("d_q_sum")
     {
         let keys = hopper_backward::of_keys(op, io, block, !is_free);
-        return launches([delta(op, io, true), keys, round(op, io, true)]);
+        // The first of a turn replaces the sums.
+        let sums = d_q_sum_len(op, sequences(op, io));
+        let zeros = if is_free { 0..sums } else { sums..io.buffer("d_q_sum").len() };
+        return launches([delta(op, io, Some(zeros)), keys, round(op, io, true)]);
     }
-    let mut all = vec![delta(op, io, is_free), of_keys(op, io, keys, is_free)];
+    let zeros = is_free.then(|| 0..io.buffer("d_q_sum").len());
+    let mut all = vec![delta(op, io, zeros), of_keys(op, io, keys, is_free)];
     all.extend((is_free || has_shares(io)).then(|| round(op, io, is_free)));
     all.extend((!is_free).then(|| of_queries(op, io, queries)));
     launches(all)
@@ -112,19 +117,21 @@ fn spec(template: &'static str, threads: usize, shared_memory: usize, fields: Ve
     KernelSpec { template, block: threads as u32, shared_memory: shared_memory as u32, fields }
 }
 
-/// Also sets the sum of d_q to zero, if there is to be one.
-fn delta(op: &Attention, io: &Io, with_d_q: bool) -> Option<Launch> {
+/// Also sets so much of `d_q_sum` to zero.
+fn delta(op: &Attention, io: &Io, zeros: Option<Range<usize>>) -> Option<Launch> {
     let lanes = (op.head_dim / WIDTH).next_power_of_two().min(WARP);
     let fields = vec![of_type(io, "type", "q"), int("head_dim", "d", op.head_dim), int("lanes", "l", lanes)];
     let n = io.rows("q") * op.heads;
-    let sums = if with_d_q { io.id("d_q_sum") } else { None };
+    let sums = zeros.as_ref().and_then(|_| io.id("d_q_sum"));
+    let zeros = zeros.unwrap_or_default();
     let arguments = vec![
         pointer(io, "delta"),
         Argument::Buffer(sums),
         pointer(io, "out"),
         pointer(io, "d_out"),
         elements(n),
-        elements(sums.map_or(0, |sums| io.plan.buffer(sums).len())),
+        elements(zeros.start),
+        elements(zeros.end),
         count(op.heads),
         count(op.length),
         elements(io.row_stride("out")),

@@ -13,6 +13,9 @@ use crate::tile::attention_backward_hopper::WarpgroupBlock;
 /// Columns of a box: a row of shared memory.
 const BOX_COLUMNS: u32 = 64;
 
+/// Bytes that blocks which run at a time should share: a large part of a Hopper's L2 cache.
+const SECTION: usize = 32 << 20;
+
 /// Adds up d_q beside the gradients of keys and values; with `in_turns` in one order.
 pub(super) fn of_keys(op: &Attention, io: &Io, block: WarpgroupBlock, in_turns: bool) -> Option<Launch> {
     let split_heads = has_shares(io);
@@ -40,6 +43,7 @@ pub(super) fn of_keys(op: &Attention, io: &Io, block: WarpgroupBlock, in_turns: 
     ];
     arguments.extend([d_k, d_v, "d_q_sum", "lse", "delta"].map(|slot| pointer(io, slot)));
     arguments.push(elements(d_q_sum_len(op, sequences(op, io))));
+    arguments.push(count(section(op, io, if split_heads { 1 } else { op.heads / op.kv_heads })));
     arguments.extend([op.heads, op.kv_heads, op.length].map(count));
     arguments.extend([d_k, d_v].map(|slot| stride(io, slot)));
     arguments.extend([d_k, d_v].map(|slot| accumulate(io, slot)));
@@ -52,6 +56,12 @@ pub(super) fn of_keys(op: &Attention, io: &Io, block: WarpgroupBlock, in_turns: 
         fields,
     };
     kernel(spec, [blocks, 1, 1], arguments)
+}
+
+/// How many heads, of so many query heads each, L2 holds with q, d_out and the sums of d_q.
+fn section(op: &Attention, io: &Io, group: usize) -> usize {
+    let row = op.head_dim * (2 * io.dtype("q").bytes() + 4);
+    (SECTION / (group * op.length * row)).max(1)
 }
 
 /// A slot as columns of a head, heads, rows of a sequence and sequences, of which a box takes rows of one head.
