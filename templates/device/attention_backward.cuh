@@ -142,6 +142,38 @@ __device__ __forceinline__ void write_rows(Out* to, i32 stride, const float (&su
     }
 }
 
+// The same by one warp, for its own 16 rows, whose fragments d lie one behind the other. `room` is the warp's own.
+template <i32 COLUMNS, i32 HEAD_DIM, typename Out>
+__device__ __forceinline__ void write_own_rows(Out* to, i32 stride, const float (&sum)[COLUMNS / 2], float factor, i32 add,
+                                               float* room, i32 n_rows, i32 lane) {
+    constexpr i32 PITCH = COLUMNS + 8;
+    constexpr i32 WORDS = HEAD_DIM / 8;
+    // Guards `room`: what was there is no longer read.
+    warp_barrier();
+#pragma unroll
+    for (i32 i = 0; i < COLUMNS / 2; i += 2) {
+        const i32 row = lane / 4 + i % 4 / 2 * 8;
+        const Words2 pair = {{bits_of_float(sum[i] * factor), bits_of_float(sum[i + 1] * factor)}};
+        store_8(room + row * PITCH + i / 4 * 8 + lane % 4 * 2, pair);
+    }
+    // Guards `room`: all rows are there.
+    warp_barrier();
+    for (i32 index = lane; index < n_rows * WORDS; index += WARP_SIZE) {
+        const i32 row = index / WORDS;
+        const i32 column = index % WORDS * 8;
+        float values[8];
+        load_floats(room + row * PITCH + column, values);
+        Out* const place = to + static_cast<i64>(row) * stride + column;
+        if (add) {
+            float old[8];
+            load_floats(place, old);
+#pragma unroll
+            for (i32 i = 0; i < 8; ++i) values[i] += old[i];
+        }
+        store_floats(place, values);
+    }
+}
+
 // d_q_sum, fp32, lies as the lanes of a warp hold it: for each sequence and head, each 16 rows (the last ones padded) and
 // each 8 columns a fragment d of 128 floats, so that a warp adds one to 512 bytes in a row: lane by lane where 16 bytes are
 // added at once, elsewhere register by register.
