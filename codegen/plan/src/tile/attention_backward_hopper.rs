@@ -6,6 +6,7 @@
 
 use super::attention_backward::columns;
 use crate::arch::Arch;
+use std::ops::RangeInclusive;
 
 /// The family whose instructions the kernel is made of.
 const FAMILY: &str = "hopper";
@@ -18,8 +19,13 @@ const ROWS: usize = 64;
 const ROW_BYTES: usize = 128;
 const ROW_COLUMNS: usize = 64;
 
-/// Registers of a thread of a working warpgroup, of which there are two, when the serving one keeps 24.
+/// Registers of a thread of a working warpgroup, of which there are two: what the serving one leaves when it keeps 24.
 const REGISTERS: usize = 240;
+/// The same when it keeps 40, which is enough for whatever it does.
+const FEWER_REGISTERS: usize = 232;
+/// So many sums and operands are held beside what a loop needs, and so many with fewer registers, too.
+const HELD: usize = 216;
+const HELD_WITH_FEWER: usize = 200;
 
 /// A block that walks queries, with a tile of keys of its own: a warpgroup that serves and others that work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +42,13 @@ pub struct WarpgroupBlock {
     pub is_early: bool,
 }
 
-/// Most columns a block is for, by preference.
-const BLOCKS: &[(usize, WarpgroupBlock)] =
-    &[(64, block(128, 128, false)), (64, block(128, 64, true)), (128, block(128, 64, false))];
+/// Sizes of heads that a block is for, by preference. Wide tiles of queries leave no registers for heads that are not whole.
+const BLOCKS: &[(RangeInclusive<usize>, WarpgroupBlock)] = &[
+    (8..=32, block(128, 128, false)),
+    (64..=64, block(128, 128, false)),
+    (8..=64, block(128, 64, true)),
+    (8..=128, block(128, 64, false)),
+];
 
 const fn block(keys: usize, queries: usize, is_early: bool) -> WarpgroupBlock {
     WarpgroupBlock { keys, queries, stages: 2, score_stages: 2, is_early }
@@ -59,10 +69,9 @@ impl WarpgroupBlock {
         }
         let fits = |block: &Self| {
             block.shared_memory(head_dim) <= arch.shared_memory as usize
-                && block.registers(head_dim, is_capped) <= REGISTERS
+                && block.registers(head_dim, is_capped) <= HELD
         };
-        let columns = columns(head_dim);
-        BLOCKS.iter().filter(|(most, _)| columns <= *most).map(|(_, block)| *block).find(fits)
+        BLOCKS.iter().filter(|(sizes, _)| sizes.contains(&head_dim)).map(|(_, block)| *block).find(fits)
     }
 
     /// Warpgroups that work.
@@ -79,8 +88,8 @@ impl WarpgroupBlock {
 
     /// Registers that a thread of a working warpgroup may have.
     #[must_use]
-    pub fn working_registers(&self) -> usize {
-        REGISTERS
+    pub fn working_registers(&self, head_dim: usize) -> usize {
+        if self.registers(head_dim, false) <= HELD_WITH_FEWER { FEWER_REGISTERS } else { REGISTERS }
     }
 
     /// Columns of a warpgroup's part of d_q: all of them where its queries are its own, else half, from a row of shared
@@ -154,7 +163,7 @@ mod tests {
     fn products_have_the_sizes_that_instructions_take() {
         let hopper = arch::find("sm_90a").expect("it is a row");
         for head_dim in (8..=128).step_by(8) {
-            let block = WarpgroupBlock::of(head_dim, head_dim % 16 == 0, hopper).expect("the test above");
+            let block = WarpgroupBlock::of(head_dim, false, hopper).expect("the test above");
             let place = format!("{head_dim}: {block:?}");
             assert!(
                 block.product_widths(head_dim).iter().all(|n| n.is_multiple_of(8) && *n <= 256),
@@ -164,6 +173,15 @@ mod tests {
             assert!(block.queries == ROWS || block.queries == ROWS * block.workers(), "{place}");
             assert!(block.shared_memory(head_dim) <= hopper.shared_memory as usize, "{place}");
         }
+    }
+
+    #[test]
+    fn a_softcap_takes_registers() {
+        let hopper = arch::find("sm_90a").expect("it is a row");
+        let queries =
+            |head_dim, is_capped| WarpgroupBlock::of(head_dim, is_capped, hopper).map(|block| block.queries);
+        assert_eq!([false, true].map(|is_capped| queries(64, is_capped)), [Some(128), Some(64)]);
+        assert_eq!([112, 128].map(|head_dim| queries(head_dim, true)), [Some(64), None]);
     }
 
     #[test]

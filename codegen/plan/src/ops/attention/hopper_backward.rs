@@ -31,7 +31,7 @@ pub(super) fn of_keys(op: &Attention, io: &Io, block: WarpgroupBlock, in_turns: 
         int("stages", "st", block.stages),
         int("score_stages", "ss", block.score_stages),
         field("early", "early", SpecValue::Bool(block.is_early)),
-        int("registers", "r", block.working_registers()),
+        int("registers", "r", block.working_registers(op.head_dim)),
         field("wgmma_widths", "", SpecValue::List(block.product_widths(op.head_dim))),
     ]);
     let map = |slot, heads, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, heads, rows)?));
