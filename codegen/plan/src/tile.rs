@@ -4,8 +4,8 @@
 //! must not know templates or steps.
 
 pub mod attention_backward;
-pub mod attention_forward_hopper;
 pub mod attention_backward_hopper;
+pub mod attention_forward_hopper;
 
 use crate::arch::{Arch, RESERVED_SHARED_MEMORY};
 use crate::dtype::Dtype;
