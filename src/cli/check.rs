@@ -23,6 +23,7 @@ use clap::builder::PossibleValuesParser;
 use kernwright_compile::HostCompiler;
 use kernwright_plan::gpu::Gpu;
 use kernwright_plan::shape::Shape;
+use kernwright_plan::tile::attention_backward_hopper::takes_turns;
 use kernwright_plan::{Options, ops};
 use kernwright_runtime::emulator;
 use report::Findings;
@@ -121,7 +122,8 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     if let Some(name) = arguments.debug.as_ref().filter(|name| !all.iter().any(|one| one.name == **name)) {
         return Err(kernels::unknown(&named.name, name, &all).into());
     }
-    let options = arguments.plan.options(&Options::default(), &named.shape)?;
+    let in_turns = texts.targets.iter().any(takes_turns);
+    let options = arguments.plan.options(&Options { in_turns, ..Options::default() }, &named.shape)?;
     let sizes = Sizes { batch: arguments.batch.into(), length: arguments.length.map(usize::from) };
     check_length(&named.shape, sizes.length)?;
     let is_asked = |op: &str, kernels: &[String]| {
