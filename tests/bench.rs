@@ -200,8 +200,11 @@ fn attention_is_timed_alone() {
     assert!(text.contains("1 x 4/2 x 32 x 8") && text.contains("full, window 4"), "{text}");
     let error = program.fails("bench attention --heads 4 --kv-heads 3 --device cpu", 1);
     assert!(error.contains("`--kv-heads` must divide `--heads` (`4`), found `3`"), "{error}");
-    let error = program.fails("bench attention --device cpu --ablate mma", 1);
-    assert!(error.contains("needs a GPU"), "{error}");
+    for flag in ["--ablate mma", "--arch sm_80"] {
+        let error = program.fails(&format!("bench attention --device cpu {flag}"), 1);
+        assert!(error.contains("needs a GPU"), "{error}");
+    }
+    assert!(program.fails("bench attention --arch sm_81", 2).contains("`sm_81` is not a known GPU"));
 }
 
 #[test]

@@ -145,7 +145,10 @@ fn cpu(asked: &DeviceArguments) -> Result<Device, Box<dyn Error>> {
 pub(super) fn of_gpu(executor: Cuda<Gpu>) -> Device {
     let facts = executor.driver().facts();
     let GpuFacts { index, name, driver, .. } = facts;
-    let description = format!("GPU {index}, {name} ({}, CUDA {driver} driver)", executor.arch().name);
+    let own = facts.arch.is_none_or(|own| own.number() == executor.arch().number());
+    let made_for = if own { "" } else { "kernels of " };
+    let description =
+        format!("GPU {index}, {name} ({made_for}{}, CUDA {driver} driver)", executor.arch().name);
     let (arch, uuid) = (executor.arch().clone(), executor.driver().uuid().ok());
     // Code of kernels and graphs comes on top of what plans say.
     let free = executor.driver().free_at_first().map(|free| free.saturating_sub(RESERVE));
@@ -170,14 +173,56 @@ pub(super) fn gpu(
     let libraries = libraries::find(&environment.places);
     let facts = gpu::find(&libraries, index)?;
     let arch = target(shape, &facts)?;
+    open((libraries, facts), [&arch, &arch], declared, environment, order)
+}
+
+/// The same, with the kernels that another target gets: with its tiles, compiled for this GPU.
+pub(super) fn gpu_like(
+    index: u32,
+    like: &Arch,
+    shape: &Shape,
+    environment: &Environment,
+    order: Order,
+) -> Result<Cuda<Gpu>, Box<dyn Error>> {
+    let libraries = libraries::find(&environment.places);
+    let facts = gpu::find(&libraries, index)?;
+    let arch = target(shape, &facts)?;
+    runs_kernels_of(&arch, like)?;
+    open((libraries, facts), [&arch, like], None, environment, order)
+}
+
+/// Do kernels made for `other` run on `arch`, once they are compiled for it?
+fn runs_kernels_of(arch: &Arch, other: &Arch) -> Result<(), String> {
+    let missing = other.families.iter().find(|family| !arch.families.contains(family));
+    let (name, of) = (&arch.name, &other.name);
+    match missing {
+        Some(family) => {
+            Err(format!("kernels of `{of}` need the instructions of `{family}`, which `{name}` lacks"))
+        }
+        None if other.shared_memory > arch.shared_memory => Err(format!(
+            "kernels of `{of}` may take {} bytes of shared memory, and a block has {} on `{name}`",
+            other.shared_memory, arch.shared_memory
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Opens a GPU whose kernels are compiled for the first target and made for the second.
+fn open(
+    (libraries, facts): (Libraries, GpuFacts),
+    [arch, like]: [&Arch; 2],
+    declared: Option<Declared>,
+    environment: &Environment,
+    order: Order,
+) -> Result<Cuda<Gpu>, Box<dyn Error>> {
     let settings = gpu::Settings {
         synchronous: environment.gpu_synchronous,
         products: products::settings(order, environment),
     };
-    let cubins = kernels::cubins(&libraries, &arch, declared, environment)?;
+    let cubins = kernels::cubins(&libraries, arch, declared, environment)?;
     let mut gpu = Gpu::open(&libraries, facts, settings, cubins)?;
     gpu.products_mut().tell(products::tell(environment));
-    Ok(Cuda::new(gpu, arch.clone(), kernels::source(arch, declared)))
+    Ok(Cuda::new(gpu, like.clone(), kernels::source(like.clone(), declared)))
 }
 
 /// A GPU for products alone, with the target that plans are lowered for; it compiles no kernels.
@@ -249,5 +294,23 @@ mod tests {
         assert_eq!(target(&shape, &facts((9, 0))).map(|arch| arch.name.to_string()), Ok("sm_90a".to_owned()));
         let error = target(&shape, &facts((13, 0))).expect_err("nobody knows it");
         assert!(error.contains("`#[target(sm_130(like = sm_120a))]`"), "{error}");
+    }
+
+    #[test]
+    fn a_gpu_runs_the_kernels_of_targets_that_ask_for_no_more() {
+        let of = |name: &str| arch::find(name).expect("it is a row");
+        let hopper = of("sm_90a");
+        for other in ["sm_80", "sm_86", "sm_120a", "sm_90a"] {
+            assert_eq!(runs_kernels_of(hopper, of(other)), Ok(()), "{other}");
+        }
+        let error = |name, other| runs_kernels_of(of(name), of(other)).expect_err(other);
+        assert_eq!(
+            error("sm_80", "sm_90a"),
+            "kernels of `sm_90a` need the instructions of `hopper`, which `sm_80` lacks"
+        );
+        assert_eq!(
+            error("sm_86", "sm_80"),
+            "kernels of `sm_80` may take 166912 bytes of shared memory, and a block has 101376 on `sm_86`"
+        );
     }
 }

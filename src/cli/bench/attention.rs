@@ -6,6 +6,7 @@
 mod table;
 
 use super::super::device::{self, Asked, Device, DeviceArguments};
+use super::super::gpu;
 use super::super::plan_flags::precisions;
 use super::super::{Declared, Outcome};
 use super::ablation::Stage;
@@ -18,6 +19,7 @@ use clap::Args;
 use kernwright_plan::Options;
 use kernwright_plan::chain;
 use kernwright_plan::dtype::Dtype;
+use kernwright_plan::gpu::Gpu;
 use kernwright_plan::plan::Phase;
 use kernwright_plan::shape::presets;
 use kernwright_runtime::gpu::products::Order;
@@ -36,6 +38,7 @@ Examples:
   kernwright bench attention                                  a table of shapes
   kernwright bench attention --batch 32 --heads 12 --kv-heads 4 --head-dim 64 --length 1024
   kernwright bench attention --head-dim 128 --length 4096 --full --ablate softmax
+  kernwright bench attention --arch sm_80                     the kernels that an A100 gets, on this GPU
   kernwright bench attention --peers --python .venv/bin/python3       beside FlashAttention and cuDNN")]
 pub(super) struct Arguments {
     #[command(flatten)]
@@ -70,6 +73,9 @@ pub(super) struct Arguments {
     /// Measured replays
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     steps: u32,
+    /// Time the kernels that another target gets, such as sm_80: its instructions and tiles, compiled for this GPU
+    #[arg(long, alias = "gpu", value_name = "GPU", value_parser = gpu::parse)]
+    arch: Option<Gpu>,
     /// Leave a stage out of the kernels
     #[arg(long, value_name = "STAGE", value_enum)]
     ablate: Option<Stage>,
@@ -186,18 +192,25 @@ impl Arguments {
             Some(text) => kernwright_plan::shape::parse_text(&text)?,
             None => presets::ALL[0].shape(),
         };
-        let Some(stage) = self.ablate else {
+        if self.ablate.is_none() && self.arch.is_none() {
             return device::executor(&self.device, &shape, declared, environment, Order::Fixed);
-        };
+        }
         let index = match self.device.device {
             Asked::Auto => 0,
             Asked::Cuda(index) => index,
             Asked::Cpu => {
-                return Err("`--ablate` leaves stages out of a GPU's kernels: it needs a GPU".into());
+                let flag = if self.ablate.is_some() { "`--ablate` changes" } else { "`--arch` chooses" };
+                return Err(format!("{flag} a GPU's kernels: it needs a GPU").into());
             }
         };
-        let executor = device::gpu(index, &shape, declared, environment, Order::Fixed)?;
-        Ok(device::of_gpu(executor.with_texts(move |text| stage.left_out_of(&text))))
+        let executor = match &self.arch {
+            Some(gpu) => device::gpu_like(index, &gpu.arch, &shape, environment, Order::Fixed)?,
+            None => device::gpu(index, &shape, declared, environment, Order::Fixed)?,
+        };
+        Ok(device::of_gpu(match self.ablate {
+            Some(stage) => executor.with_texts(move |text| stage.left_out_of(&text)),
+            None => executor,
+        }))
     }
 }
 
