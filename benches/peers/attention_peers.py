@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Times the attention of others on a GPU: FlashAttention 2 and cuDNN through PyTorch, FlashAttention 4 where it is
-installed, and plain products and a softmax.
+installed, and plain products and a softmax; with their errors, if asked for.
 
-In: one JSON document as the only argument: {"type": "bf16", "repeats": 20, "rows": [{"batch", "heads", "kv_heads",
-"length", "head_dim", "causal", "window", "softcap"}, ...]}. Out: a line of JSON per row: milliseconds of the forward and
-the backward pass of each peer that takes it, through graphs. Each peer gets operands laid out as it likes them best.
-`kernwright bench attention --peers` runs this, then its own kernels.
+In: one JSON document as the only argument: {"type": "bf16", "repeats": 20, "drawn": FILE, "truth": FOLDER or null, "rows":
+[{"batch", "heads", "kv_heads", "length", "head_dim", "causal", "window", "softcap"}, ...]}. FILE holds fp32 numbers, which
+operands repeat: q, k and v side by side in rows, and d_out. Out: a line of JSON per row: milliseconds of the forward and
+the backward pass of each peer that takes it, through graphs. Each peer gets operands laid out as it likes them best. With
+FOLDER also the root-mean-square error of out, d_q, d_k and d_v of each against fp64 mathematics, which go, as fp32, to
+FOLDER/ROW.out and so on. `kernwright bench attention --peers` runs this, then its own kernels.
 """
 
 import json
+import pathlib
 import statistics
 import sys
 
@@ -20,8 +23,10 @@ TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 BACKENDS = {"FA2": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
 # Work of one replay, FLOPs: enough that its beginning and its end do not count.
 WORK, MOST_COPIES = 5e11, 32
-# Bytes of scores above which plain products are not tried.
+# Bytes of scores above which plain products are not tried, and those that fp64 mathematics has at once.
 MOST_SCORES = 16 << 30
+TRUE_SCORES = 1 << 30
+RESULTS = ("out", "d_q", "d_k", "d_v")
 
 
 def milliseconds(work, repeats, copies=1):
@@ -111,14 +116,74 @@ PEERS = {name: scaled_dot_product(backend) for name, backend in BACKENDS.items()
 PEERS |= {"FA4": flash_attention_4, "naive": naive}
 
 
-def time(row, dtype, repeats):
-    """Both passes of each peer that takes the row; why one that should take it fails."""
-    torch.manual_seed(0)
-    draw = lambda n: torch.randn(row["batch"], n, row["length"], row["head_dim"], device="cuda", dtype=dtype)
-    d_out = draw(row["heads"])
-    operands = [draw(n).requires_grad_() for n in (row["heads"], row["kv_heads"], row["kv_heads"])]
+def seen(row, queries):
+    """Which keys a slice of queries sees."""
+    i = torch.arange(row["length"], device="cuda")[queries, None]
+    j = torch.arange(row["length"], device="cuda")[None]
+    pairs = (j <= i) if row["causal"] else torch.ones_like(j <= i)
+    return pairs & ((i - j).abs() < row["window"]) if row["window"] else pairs
+
+
+def truth(row, q, k, v, d_out):
+    """out, d_q, d_k and d_v in fp64, by the formulas of the definition; a slice of queries of one head of keys at a time."""
+    results = [torch.zeros_like(x, dtype=torch.float64) for x in (q, q, k, v)]
+    group, length, scale, cap = row["heads"] // row["kv_heads"], row["length"], row["head_dim"] ** -0.5, row["softcap"]
+    step = max(1, TRUE_SCORES // (8 * group * length))
+    for batch, kv_head in ((b, h) for b in range(row["batch"]) for h in range(row["kv_heads"])):
+        heads = slice(kv_head * group, (kv_head + 1) * group)
+        keys, values = k[batch, kv_head].double(), v[batch, kv_head].double()
+        for first in range(0, length, step):
+            rows = slice(first, min(first + step, length))
+            queries, d = q[batch, heads, rows].double(), d_out[batch, heads, rows].double()
+            scores = scale * queries @ keys.T
+            if cap:
+                scores = cap * torch.tanh(scores / cap)
+            p = torch.softmax(scores.masked_fill(~seen(row, rows), float("-inf")), -1).nan_to_num(0.0)
+            out = p @ values
+            d_scores = p * (d @ values.T - (d * out).sum(-1, keepdim=True)) * scale
+            if cap:
+                d_scores *= 1 - (scores / cap) ** 2
+            results[0][batch, heads, rows] = out
+            results[1][batch, heads, rows] = d_scores @ keys
+            results[2][batch, kv_head] += (d_scores.transpose(1, 2) @ queries).sum(0)
+            results[3][batch, kv_head] += (p.transpose(1, 2) @ d).sum(0)
+    return results
+
+
+def errors(work, operands, d_out, exact):
+    """Root mean squares of what a peer's results are off by."""
+    out = work()
+    found = [out.detach(), *torch.autograd.grad(out, operands, d_out)]
+    return {n: (x.double() - y).square().mean().sqrt().item() for n, x, y in zip(RESULTS, found, exact)}
+
+
+def drawn_operands(row, dtype, drawn):
+    """q, k, v and d_out, each batch x heads x length x head_dim and on its own; their values are those that ours have."""
+    n_rows, d = row["batch"] * row["length"], row["head_dim"]
+    rows = lambda columns: drawn.repeat(-(-n_rows * columns // drawn.numel()))[: n_rows * columns].view(n_rows, columns)
+    parts = [n * d for n in (row["heads"], row["kv_heads"], row["kv_heads"])]
+    heads = lambda x: x.reshape(row["batch"], row["length"], -1, d).transpose(1, 2).to(dtype).contiguous()
+    return [*(heads(x).requires_grad_() for x in rows(sum(parts)).split(parts, 1)), heads(rows(parts[0]))]
+
+
+def write(path, x):
+    """As rows of a sequence's heads, fp32."""
+    x = x.transpose(1, 2)
+    torch.from_file(str(path), shared=True, size=x.numel()).copy_(x.flatten())
+
+
+def time(row, dtype, repeats, drawn, truth_of):
+    """Both passes of each peer that takes the row; why one that should take it fails; their errors where there is a truth
+    to be written."""
+    *operands, d_out = drawn_operands(row, dtype, drawn)
     copies = max(1, min(MOST_COPIES, int(WORK / flops(row))))
-    found, failed = {}, {}
+    exact = None
+    if truth_of:
+        with torch.no_grad():
+            exact = truth(row, *operands, d_out)
+        for name, x in zip(RESULTS, exact):
+            write(f"{truth_of}.{name}", x)
+    found, failed, off = {}, {}, {}
     for name, peer in PEERS.items():
         try:
             forward = peer(row, *operands)
@@ -129,10 +194,12 @@ def time(row, dtype, repeats):
             # The forward pass as training runs it, which keeps what the backward pass needs.
             first = milliseconds(forward, repeats, few)
             found[name] = dict(forward=first, backward=milliseconds(both, repeats, few) - first)
+            if exact:
+                off[name] = errors(forward, operands, d_out, exact)
         except Exception as error:  # A peer that does not take a row is no reason to miss the others.
             failed[name] = str(error).splitlines()[0] if str(error) else type(error).__name__
             torch.cuda.synchronize()
-    return dict(row=row, peers=found, failed=failed)
+    return dict(row=row, peers=found, failed=failed, errors=off)
 
 
 def main():
@@ -140,8 +207,10 @@ def main():
     about = dict(torch=torch.__version__, gpu=torch.cuda.get_device_name(asked.get("device", 0)))
     print(json.dumps(about), flush=True)
     torch.cuda.set_device(asked.get("device", 0))
-    for row in asked["rows"]:
-        print(json.dumps(time(row, TYPES[asked["type"]], asked["repeats"])), flush=True)
+    drawn = torch.from_file(asked["drawn"], size=pathlib.Path(asked["drawn"]).stat().st_size // 4).cuda()
+    for index, row in enumerate(asked["rows"]):
+        truth_of = asked["truth"] and pathlib.Path(asked["truth"]) / str(index)
+        print(json.dumps(time(row, TYPES[asked["type"]], asked["repeats"], drawn, truth_of)), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ mod table;
 
 use super::super::device::{self, Asked, Device, DeviceArguments};
 use super::super::gpu;
+use super::super::memory::Need;
 use super::super::plan_flags::precisions;
 use super::super::{Declared, Outcome};
 use super::ablation::Stage;
 use super::case::{Case, TABLE};
-use super::figures::Spread;
-use super::peers::{self, Peers};
+use super::figures::{Memory, Spread};
+use super::peers::{self, Errors, Peers};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
 use clap::Args;
@@ -25,7 +26,7 @@ use kernwright_plan::shape::presets;
 use kernwright_runtime::gpu::products::Order;
 use serde::Serialize;
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Flags of `bench attention`.
@@ -39,7 +40,8 @@ Examples:
   kernwright bench attention --batch 32 --heads 12 --kv-heads 4 --head-dim 64 --length 1024
   kernwright bench attention --head-dim 128 --length 4096 --full --ablate softmax
   kernwright bench attention --arch sm_80                     the kernels that an A100 gets, on this GPU
-  kernwright bench attention --peers --python .venv/bin/python3       beside FlashAttention and cuDNN")]
+  kernwright bench attention --peers --python .venv/bin/python3       beside FlashAttention and cuDNN
+  kernwright bench attention --accuracy --full --softcap 50           errors against fp64 mathematics, too")]
 pub(super) struct Arguments {
     #[command(flatten)]
     device: DeviceArguments,
@@ -82,8 +84,12 @@ pub(super) struct Arguments {
     /// Time FlashAttention 2, cuDNN and, where it is installed, FlashAttention 4 first, through PyTorch
     #[arg(long, conflicts_with = "ablate")]
     peers: bool,
-    /// The Python whose PyTorch runs them
-    #[arg(long, value_name = "PROGRAM", default_value = "python3", requires = "peers")]
+    /// Also the errors of all results, ours and those of peers, against fp64 mathematics; implies --peers. What is true of a
+    /// row takes 4 bytes per number in the folder for temporary files
+    #[arg(long, conflicts_with = "ablate")]
+    accuracy: bool,
+    /// The Python whose PyTorch runs peers
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
     /// Print everything as one JSON document
     #[arg(long)]
@@ -103,6 +109,12 @@ struct Measured {
     /// What others take for it, milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     peers: Option<Peers>,
+    /// What ours are off by, root mean squares; of gradients the larger one of both forms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<Errors>,
+    /// Bytes of the first row, forward and ordered backward.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Memory>,
     /// Why something is missing.
     error: Option<String>,
 }
@@ -117,14 +129,16 @@ struct Pass {
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
     let cases = arguments.cases()?;
-    let (about, mut of_peers) = arguments.time_peers(&cases)?;
+    let truth = if arguments.accuracy { Some(tempfile::tempdir()?) } else { None };
+    let truth = truth.as_ref().map(tempfile::TempDir::path);
+    let (about, mut of_peers) = arguments.time_peers(&cases, truth)?;
     let mut rows = Vec::new();
     let mut device = arguments.open(declared, environment)?;
     let of = cases.len();
     for (index, case) in cases.into_iter().enumerate() {
         note(&format!("{}, {} ({} of {of})", case.sizes(), case.mask(), index + 1));
         let peers = (!of_peers.is_empty()).then(|| of_peers.remove(0));
-        rows.push(Measured { peers, ..measure(arguments, case, &mut device) });
+        rows.push(Measured { peers, ..measure(arguments, (index, case), truth, &mut device) });
     }
     if arguments.json {
         line(&serde_json::to_string_pretty(&rows)?)?;
@@ -169,20 +183,24 @@ impl Arguments {
     }
 
     /// What peers take, and what they ran on; nothing where they were not asked for.
-    fn time_peers(&self, cases: &[Case]) -> Result<(String, Vec<Peers>), Box<dyn Error>> {
-        if !self.peers {
+    fn time_peers(
+        &self,
+        cases: &[Case],
+        truth: Option<&Path>,
+    ) -> Result<(String, Vec<Peers>), Box<dyn Error>> {
+        if !self.peers && !self.accuracy {
             return Ok(Default::default());
         }
-        let index = match self.device.device {
+        let device = match self.device.device {
             Asked::Auto => 0,
             Asked::Cuda(index) => index,
             Asked::Cpu => return Err("`--peers` times kernels of a GPU: it needs one".into()),
         };
-        let asked = self.precision.as_deref().and_then(Dtype::precision).unwrap_or(Dtype::Bf16);
-        if asked == Dtype::Fp32 {
+        let dtype = self.precision.as_deref().and_then(Dtype::precision).unwrap_or(Dtype::Bf16);
+        if dtype == Dtype::Fp32 {
             return Err("`--peers` takes `bf16` or `fp16`, found `--precision fp32`".into());
         }
-        peers::time(&self.python, cases, asked, self.steps, index)
+        peers::time(cases, peers::Asked { python: &self.python, dtype, repeats: self.steps, device, truth })
     }
 
     fn open(&self, declared: Option<Declared>, environment: &Environment) -> Result<Device, Box<dyn Error>> {
@@ -214,7 +232,13 @@ impl Arguments {
     }
 }
 
-fn measure(arguments: &Arguments, case: Case, device: &mut Device) -> Measured {
+/// Times a row; where a folder says what is true of it, its errors, too.
+fn measure(
+    arguments: &Arguments,
+    (index, case): (usize, Case),
+    truth: Option<&Path>,
+    device: &mut Device,
+) -> Measured {
     let asked = arguments.precision.as_deref().and_then(Dtype::precision);
     let dtype = device.options.precision.or(asked).unwrap_or(Dtype::Bf16);
     let mut measured = Measured {
@@ -225,12 +249,28 @@ fn measure(arguments: &Arguments, case: Case, device: &mut Device) -> Measured {
         free: None,
         ordered: None,
         peers: None,
+        errors: None,
+        memory: None,
         error: None,
     };
+    let mut errors: Option<Errors> = None;
+    let mut memory: Option<Memory> = None;
+    let beside = device.beside.clone();
     let mut time = |deterministic: bool, phases: &[Phase]| -> Result<Vec<Pass>, Box<dyn Error>> {
         let options = Options { deterministic, ..device.options.clone() };
         let flops = |phase: &Phase| case.flops() * if *phase == Phase::Forward { 1.0 } else { 2.5 };
-        let seconds = case.time(&mut *device.executor, &options, dtype, phases, arguments.steps)?;
+        let loaded = case.load(&mut *device.executor, &options, dtype)?;
+        let seconds = loaded.time(&mut *device.executor, phases, arguments.steps)?;
+        let usage = device.executor.usage();
+        memory.get_or_insert(Memory {
+            planned: Need::of_step(loaded.plan(&*device.executor), &beside).total(),
+            allocated: usage.allocated,
+            taken: usage.taken,
+        });
+        if let Some(folder) = truth {
+            let found = loaded.errors(&*device.executor, folder, index)?;
+            errors = Some(errors.map_or(found, |other| other.larger(&found)));
+        }
         let passes = seconds.iter().zip(phases).map(|(seconds, phase)| {
             let second = Spread::of(seconds).median;
             Pass { milliseconds: 1e3 * second, tflops: flops(phase) / second / 1e12 }
@@ -251,5 +291,8 @@ fn measure(arguments: &Arguments, case: Case, device: &mut Device) -> Measured {
             None => {}
         }
     }
+    measured.errors = errors;
+    // Those of later rows hold what earlier ones left.
+    measured.memory = memory.filter(|_| index == 0);
     measured
 }

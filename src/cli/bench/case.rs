@@ -1,15 +1,18 @@
 //! Attention of one shape, alone: a plan with nothing else in it, and how long its phases take.
 
+use super::peers::{self, Errors};
 use kernwright_model::random::Random;
 use kernwright_plan::Options;
 use kernwright_plan::buffer::{BufferId, Role};
 use kernwright_plan::dtype::Dtype;
-use kernwright_plan::executor::{Executor, ExecutorError, MicroStep, Values};
+use kernwright_plan::executor::{Executor, ExecutorError, MicroStep, PlanId, Values};
 use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
 use kernwright_plan::passes;
 use kernwright_plan::plan::{Mode, Phase, Plan, Read, Step, Write};
 use serde::Serialize;
 use std::error::Error;
+use std::ops::Range;
+use std::path::Path;
 use std::time::Instant;
 
 /// What attention is computed of.
@@ -138,36 +141,67 @@ impl Case {
         passes::memory::place(passes::attention::choose(plan, options))
     }
 
-    /// Seconds of each of `n` runs of each phase.
-    pub(super) fn time(
+    /// Takes it to an executor, its work done several times by each run of a phase, with operands of drawn numbers.
+    pub(super) fn load(
         &self,
         executor: &mut dyn Executor,
         options: &Options,
         dtype: Dtype,
-        phases: &[Phase],
-        n: u32,
-    ) -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
+    ) -> Result<Loaded, Box<dyn Error>> {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let copies = (WORK / self.flops()).clamp(1.0, MOST_COPIES) as usize;
         let id = executor.load(self.plan(options, dtype, copies))?;
-        let mut drawn = vec![0.0; DRAWN];
-        Random::stream(0, "attention").normals_at(0, 1.0, &mut drawn);
+        let drawn = drawn();
         for name in ["qkv", "d_out"] {
-            let missing = || ExecutorError::Plan(format!("it has no buffer `{name}`"));
-            let buffer = executor.plan(id).find(name).ok_or_else(missing)?;
+            let buffer = find(executor, id, name)?;
             let n = executor.plan(id).buffer(buffer).len();
             let values: Vec<f32> = drawn.iter().copied().cycle().take(n).collect();
             executor.write(id, buffer, Values::Float(&values))?;
         }
+        Ok(Loaded { case: *self, id, copies })
+    }
+}
+
+/// The numbers that operands repeat.
+pub(super) fn drawn() -> Vec<f32> {
+    let mut drawn = vec![0.0; DRAWN];
+    Random::stream(0, "attention").normals_at(0, 1.0, &mut drawn);
+    drawn
+}
+
+fn find(executor: &dyn Executor, id: PlanId, name: &str) -> Result<BufferId, ExecutorError> {
+    let missing = || ExecutorError::Plan(format!("it has no buffer `{name}`"));
+    executor.plan(id).find(name).ok_or_else(missing)
+}
+
+/// A case that an executor holds.
+pub(super) struct Loaded {
+    case: Case,
+    id: PlanId,
+    copies: usize,
+}
+
+impl Loaded {
+    pub(super) fn plan<'a>(&self, executor: &'a dyn Executor) -> &'a Plan {
+        executor.plan(self.id)
+    }
+
+    /// Seconds of each of `n` runs of each phase.
+    pub(super) fn time(
+        &self,
+        executor: &mut dyn Executor,
+        phases: &[Phase],
+        n: u32,
+    ) -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
         for phase in phases {
-            executor.run_phase(id, *phase, MicroStep::First)?;
+            executor.run_phase(self.id, *phase, MicroStep::First)?;
         }
         let mut all = Vec::new();
         for phase in phases {
             let mut spans = Vec::new();
             for _ in 0..=n {
                 let (start, from) = (Instant::now(), executor.mark()?);
-                executor.run_phase(id, *phase, MicroStep::First)?;
+                executor.run_phase(self.id, *phase, MicroStep::First)?;
                 let to = executor.mark()?;
                 spans.push((from.zip(to), start.elapsed()));
             }
@@ -178,9 +212,45 @@ impl Case {
             });
             let seconds = seconds.collect::<Result<Vec<f64>, _>>()?;
             // The first one warms up.
-            all.push(seconds[1..].iter().map(|seconds| seconds / copies as f64).collect());
+            all.push(seconds[1..].iter().map(|seconds| seconds / self.copies as f64).collect());
         }
         Ok(all)
+    }
+
+    /// What the last runs' results are off by from what files of a folder say is true of a row.
+    pub(super) fn errors(
+        &self,
+        executor: &dyn Executor,
+        folder: &Path,
+        row: usize,
+    ) -> Result<Errors, Box<dyn Error>> {
+        let Case { heads, kv_heads, head_dim, .. } = self.case;
+        let (q, kv) = (heads * head_dim, kv_heads * head_dim);
+        let out = executor.read(self.id, find(executor, self.id, "out")?)?;
+        let gradients = executor.read(self.id, find(executor, self.id, "d_qkv")?)?;
+        let of = |values: &[f32], stride: usize, columns: Range<usize>, name: &str| {
+            let path = peers::truth(folder, row, name);
+            let bytes =
+                std::fs::read(&path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+            let (words, rest) = bytes.as_chunks();
+            if !rest.is_empty() || words.len() != values.len() / stride * columns.len() {
+                return Err(format!(
+                    "`{}` holds {} bytes, not those of `{name}`",
+                    path.display(),
+                    bytes.len()
+                ));
+            }
+            let found = values.chunks_exact(stride).flat_map(|row| &row[columns.clone()]);
+            let squares =
+                found.zip(words).map(|(value, word)| f64::from(value - f32::from_ne_bytes(*word)).powi(2));
+            Ok((squares.sum::<f64>() / words.len() as f64).sqrt())
+        };
+        Ok(Errors {
+            out: of(&out, q, 0..q, "out")?,
+            d_q: of(&gradients, q + 2 * kv, 0..q, "d_q")?,
+            d_k: of(&gradients, q + 2 * kv, q..q + kv, "d_k")?,
+            d_v: of(&gradients, q + 2 * kv, q + kv..q + 2 * kv, "d_v")?,
+        })
     }
 }
 
@@ -208,9 +278,33 @@ mod tests {
         let mut cpu = Cpu::new(Some(1)).expect("it has a thread");
         let phases = [Phase::Forward, Phase::Backward];
         let small = case(1, (2, 1), 8, 8);
-        let times = small.time(&mut cpu, &Options::host(), Dtype::Fp32, &phases, 3).expect("it runs");
+        let loaded = small.load(&mut cpu, &Options::host(), Dtype::Fp32).expect("it loads");
+        let times = loaded.time(&mut cpu, &phases, 3).expect("it runs");
         assert_eq!(times.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
         assert!(times.iter().flatten().all(|seconds| *seconds > 0.0));
+
+        // Of a truth that is off by 3 everywhere, and one of the wrong length.
+        let folder = tempfile::tempdir().expect("there is room");
+        let read = |name: &str| {
+            cpu.read(loaded.id, find(&cpu, loaded.id, name).expect("it is a result")).expect("it reads")
+        };
+        let write = |name: &str, values: &mut dyn Iterator<Item = f32>| {
+            let bytes: Vec<u8> = values.flat_map(|value| (value + 3.0).to_ne_bytes()).collect();
+            std::fs::write(peers::truth(folder.path(), 5, name), bytes).expect("there is room");
+        };
+        let d_qkv = read("d_qkv");
+        write("out", &mut read("out").into_iter());
+        for (name, columns) in [("d_q", 0..16), ("d_k", 16..24), ("d_v", 24..32)] {
+            write(name, &mut d_qkv.chunks_exact(32).flat_map(|row| row[columns.clone()].to_vec()));
+        }
+        let Errors { out, d_q, d_k, d_v } = loaded.errors(&cpu, folder.path(), 5).expect("they are there");
+        assert!(
+            [out, d_q, d_k, d_v].iter().all(|error| (error - 3.0).abs() < 1e-6),
+            "{out} {d_q} {d_k} {d_v}"
+        );
+        write("d_v", &mut std::iter::once(1.0));
+        let error = loaded.errors(&cpu, folder.path(), 5).expect_err("it is too short").to_string();
+        assert!(error.ends_with("holds 4 bytes, not those of `d_v`"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use kernwright_plan::forward_step;
 use kernwright_plan::passes::forward::Head;
 use kernwright_plan::shape::Shape;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Everything.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,6 +82,14 @@ pub(super) struct Memory {
     pub(super) taken: Option<u64>,
 }
 
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = |of: Option<u64>| of.map_or("n/a".to_owned(), |n| units::bytes(n as f64));
+        let [planned, allocated, taken] = [Some(self.planned), self.allocated, self.taken].map(bytes);
+        write!(f, "{planned} planned, {allocated} allocated, {taken} taken from the device")
+    }
+}
+
 impl Spread {
     /// Of at least one number.
     pub(in super::super) fn of(values: &[f64]) -> Self {
@@ -135,7 +144,6 @@ impl Figures {
             None => format!("on {}", self.device),
         });
         lines.push(String::new());
-        let bytes = |value: Option<u64>| value.map_or("n/a".to_owned(), |value| units::bytes(value as f64));
         let Spread { median, least, greatest } = self.milliseconds;
         let clock = match self.clock.as_str() {
             "device" => "the device's clock",
@@ -160,15 +168,7 @@ impl Figures {
             ),
             ("FLOPs per token", units::quantity(self.flops_per_token, "")),
             ("MFU", self.mfu.map_or("n/a".to_owned(), |mfu| format!("{mfu:.3}"))),
-            (
-                "peak memory",
-                format!(
-                    "{} planned, {} allocated, {} taken from the device",
-                    bytes(Some(self.memory.planned)),
-                    bytes(self.memory.allocated),
-                    bytes(self.memory.taken)
-                ),
-            ),
+            ("peak memory", self.memory.to_string()),
             ("allocations after step 1", allocations.map_or("n/a".to_owned(), |n| n.to_string())),
             ("loss", format!("{:.4} -> {:.4}", self.loss[0], self.loss[1])),
             ("others on the GPU", others),

@@ -1,16 +1,17 @@
 //! The attention of others on the same GPU, timed by a script that needs PyTorch.
 //!
-//! In: shapes. Out: milliseconds of each peer that takes them. The script is part of this program
+//! In: shapes. Out: milliseconds of each peer that takes them, with the same numbers in their operands as ours have, and
+//! their errors against fp64 mathematics, which are left in files. The script is part of this program
 //! (`benches/peers/attention_peers.py`) and runs in a process of its own, before anything of ours is on the GPU.
 
-use super::case::Case;
+use super::case::{Case, drawn};
 use crate::terminal::note;
 use kernwright_plan::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const SCRIPT: &str = include_str!("../../../benches/peers/attention_peers.py");
@@ -25,6 +26,32 @@ pub(super) struct Times {
     pub(super) backward: f64,
 }
 
+/// Root-mean-square errors against fp64 mathematics.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Errors {
+    pub(super) out: f64,
+    pub(super) d_q: f64,
+    pub(super) d_k: f64,
+    pub(super) d_v: f64,
+}
+
+impl Errors {
+    /// Names of what they are of, and each.
+    pub(super) fn all(&self) -> [(&'static str, f64); 4] {
+        [("out", self.out), ("d_q", self.d_q), ("d_k", self.d_k), ("d_v", self.d_v)]
+    }
+
+    /// The larger one of each.
+    pub(super) fn larger(&self, other: &Self) -> Self {
+        Self {
+            out: self.out.max(other.out),
+            d_q: self.d_q.max(other.d_q),
+            d_k: self.d_k.max(other.d_k),
+            d_v: self.d_v.max(other.d_v),
+        }
+    }
+}
+
 /// What peers did with a shape.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Peers {
@@ -32,6 +59,29 @@ pub(super) struct Peers {
     pub(super) peers: BTreeMap<String, Times>,
     /// Why others failed.
     pub(super) failed: BTreeMap<String, String>,
+    /// What those that take it are off by, where that was asked for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) errors: BTreeMap<String, Errors>,
+}
+
+/// How peers are timed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    /// A Python that has PyTorch.
+    pub(super) python: &'a Path,
+    /// Of the operands.
+    pub(super) dtype: Dtype,
+    /// Measured replays.
+    pub(super) repeats: u32,
+    /// Number of the GPU.
+    pub(super) device: u32,
+    /// A folder for what is true, and whose files [`truth`] names.
+    pub(super) truth: Option<&'a Path>,
+}
+
+/// The file that holds what is true of a result of a row: fp32 numbers, rows of a sequence's heads.
+pub(super) fn truth(folder: &Path, row: usize, result: &str) -> PathBuf {
+    folder.join(format!("{row}.{result}"))
 }
 
 #[derive(Deserialize)]
@@ -57,15 +107,13 @@ impl Peers {
 ///
 /// # Errors
 /// When the script does not run to its end: no such program, no PyTorch, no GPU.
-pub(super) fn time(
-    python: &Path,
-    cases: &[Case],
-    dtype: Dtype,
-    repeats: u32,
-    device: u32,
-) -> Result<(String, Vec<Peers>), Box<dyn Error>> {
-    let asked =
-        serde_json::json!({"type": dtype.name(), "repeats": repeats, "rows": cases, "device": device});
+pub(super) fn time(cases: &[Case], asked: Asked) -> Result<(String, Vec<Peers>), Box<dyn Error>> {
+    let Asked { python, dtype, repeats, device, truth } = asked;
+    let mut numbers = tempfile::NamedTempFile::new()?;
+    let bytes: Vec<u8> = drawn().iter().flat_map(|value| value.to_ne_bytes()).collect();
+    numbers.write_all(&bytes)?;
+    let asked = serde_json::json!({"type": dtype.name(), "repeats": repeats, "rows": cases, "device": device,
+        "drawn": numbers.path(), "truth": truth});
     let mut command = Command::new(python);
     command.arg("-").arg(asked.to_string());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -135,7 +183,9 @@ mod tests {
     fn a_program_that_cannot_time_peers_is_named_with_its_last_words() {
         let cases = &super::super::case::TABLE[..1];
         let error = |python: &str| {
-            time(Path::new(python), cases, Dtype::Bf16, 1, 0).expect_err("it is no Python").to_string()
+            let python = Path::new(python);
+            let asked = Asked { python, dtype: Dtype::Bf16, repeats: 1, device: 0, truth: None };
+            time(cases, asked).expect_err("it is no Python").to_string()
         };
         assert!(
             error("/nonexistent/python3").starts_with("cannot start `/nonexistent/python3` to time peers: ")

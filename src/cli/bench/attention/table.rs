@@ -1,7 +1,7 @@
 //! What `bench attention` prints: a row per shape, the ratio to the best peer, and means.
 
 use super::super::ablation::Stage;
-use super::super::peers::Times;
+use super::super::peers::{Errors, Times};
 use super::{Measured, Pass};
 use crate::cli::table::{Row, Side, Table};
 use crate::terminal::note;
@@ -48,6 +48,12 @@ pub(super) fn table(rows: &[Measured], device: &str, about: &str, ablated: Optio
         lines.push(String::new());
         lines.extend(means(rows));
     }
+    lines.extend(slowdown(rows));
+    if let [Measured { memory: Some(memory), .. }] = rows {
+        lines.push(String::new());
+        lines.push(format!("memory of forward and ordered backward: {memory}"));
+    }
+    lines.extend(errors(rows));
     for row in rows {
         if let Some(error) = &row.error {
             note(&format!("error: {}: {error}", row.case.sizes()));
@@ -56,6 +62,47 @@ pub(super) fn table(rows: &[Measured], device: &str, about: &str, ablated: Optio
             note(&format!("note: {name} does not take {}, {}: {why}", row.case.sizes(), row.case.mask()));
         }
     }
+    lines
+}
+
+/// What the same bits every time cost at most.
+fn slowdown(rows: &[Measured]) -> Option<String> {
+    let ratios = rows.iter().filter_map(|row| Some(row.ordered?.milliseconds / row.free?.milliseconds));
+    let most = ratios.max_by(f64::total_cmp)?;
+    Some(format!("ordered backward: at most {most:.3} times the free one's time"))
+}
+
+/// What results are off by, over what those of FlashAttention 2 are.
+fn errors(rows: &[Measured]) -> Vec<String> {
+    let mut columns = vec![("batch x heads/kv x length x head_dim", Side::Left), ("mask", Side::Left)];
+    for (name, _) in Errors::default().all() {
+        columns.extend([(name, Side::Right), ("over FA2", Side::Right)]);
+    }
+    let mut greatest: Option<f64> = None;
+    let cells = rows.iter().filter_map(|row| {
+        let (ours, theirs) = (row.errors?, row.peers.as_ref()?.errors.get("FA2").copied());
+        let mut cells = vec![row.case.sizes(), row.case.mask()];
+        for (index, (_, error)) in ours.all().into_iter().enumerate() {
+            let ratio = theirs.map(|theirs| error / theirs.all()[index].1);
+            if let Some(ratio) = ratio {
+                let ratio = if ratio.is_nan() { f64::INFINITY } else { ratio };
+                greatest = Some(greatest.map_or(ratio, |most| most.max(ratio)));
+            }
+            cells.push(format!("{error:.3e}"));
+            cells.push(ratio.map_or("n/a".to_owned(), |ratio| format!("{ratio:.3}")));
+        }
+        Some(Row::Cells(cells))
+    });
+    let rows: Vec<_> = cells.collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![
+        String::new(),
+        "root-mean-square errors against fp64 mathematics, and over those of FlashAttention 2:".to_owned(),
+    ];
+    lines.extend(Table { columns, rows }.lines());
+    lines.extend(greatest.map(|most| format!("greatest error over that of FlashAttention 2: {most:.3}")));
     lines
 }
 
