@@ -5,6 +5,7 @@
 //! then on. Must not know models, data, or where texts come from.
 
 mod binding;
+mod elements;
 mod loading;
 mod memory;
 mod recording;
@@ -12,6 +13,7 @@ mod recording;
 use crate::driver::{self, Address, Command, Driver, DriverError, Event, Kernel};
 pub use binding::product;
 use binding::{Binding, describe};
+use elements::{decode, encode};
 use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::BufferId;
 use kernwright_plan::dtype::Dtype;
@@ -192,21 +194,6 @@ fn of_launch(loaded: &Loaded, micro: MicroStep, origin: (usize, usize), error: D
     failed(&format!("run step {step} (`{op}`), {launch}"), error)
 }
 
-/// The bytes of some elements. Those of weights are many, so the wide types are not led through an f64.
-fn encode(dtype: Dtype, values: Values<'_>) -> Vec<u8> {
-    fn words<T: Copy>(values: &[T], word: impl Fn(T) -> [u8; 4]) -> Vec<u8> {
-        let mut bytes = vec![0; 4 * values.len()];
-        bytes.as_chunks_mut().0.iter_mut().zip(values).for_each(|(to, value)| *to = word(*value));
-        bytes
-    }
-    match values {
-        Values::Float(values) if dtype == Dtype::Fp32 => words(values, f32::to_le_bytes),
-        Values::Int(values) if dtype == Dtype::I32 => words(values, i32::to_le_bytes),
-        Values::Float(values) => dtype.encode_all(values.iter().copied().map(f64::from)),
-        Values::Int(values) => dtype.encode_all(values.iter().copied().map(f64::from)),
-    }
-}
-
 impl<D: Driver> Executor for Cuda<D> {
     fn load(&mut self, plan: Plan) -> Result<PlanId, ExecutorError> {
         plan.check().map_err(ExecutorError::Plan)?;
@@ -264,11 +251,9 @@ impl<D: Driver> Executor for Cuda<D> {
         let loaded = &self.plans[plan.0];
         let dtype = loaded.plan.buffer(buffer).dtype;
         let (bytes, Rows { stride, part }) = self.download(loaded, buffer)?;
-        if dtype == Dtype::Fp32 && part.len() == stride {
-            return Ok(bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect());
-        }
-        let rows = bytes.chunks(stride.max(1)).map(|row| &row[part.clone()]);
-        Ok(rows.flat_map(|row| dtype.decode_all(row)).map(|value| value as f32).collect())
+        let mut values = Vec::with_capacity(bytes.len() / dtype.bytes());
+        bytes.chunks(stride.max(1)).for_each(|row| decode(dtype, &row[part.clone()], &mut values));
+        Ok(values)
     }
 
     fn fetch(&mut self, plan: PlanId, buffer: BufferId) -> Result<Fetch, ExecutorError> {
