@@ -21,6 +21,7 @@ mod profile;
 mod progress;
 mod shape;
 mod shell;
+mod signals;
 mod table;
 mod train;
 mod units;

@@ -15,6 +15,7 @@ use super::device::{self, DeviceArguments};
 use super::memory::Room;
 use super::shape::Named;
 use super::shape::changed::ChangedShape;
+use super::signals;
 use super::{Declared, Outcome, shell};
 use crate::environment::Environment;
 use crate::terminal;
@@ -33,13 +34,10 @@ use kernwright_plan::shape::parse_text;
 use kernwright_runtime::Cpu;
 use options::Settings;
 use report::Speed;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Flags of `train`. A flag left out takes its value from --config, else from the resumed checkpoint, else its default.
 #[derive(Clone, Debug, Args)]
@@ -200,7 +198,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     };
     let options = serde_json::to_value(&settings)?;
     // Until here a signal simply ends the program: there is nothing to save.
-    let stop = watch_signals()?;
+    let stop = signals::watch("stopping after this step, then saving; once more to end at once")?;
     let (done, steps) = (trainer.step_number(), settings.train.steps);
     let mut bar = Bar::new(begun, done, steps, speed, &mut baseline, &stop, environment);
     let outcome = run::run(&mut trainer, &destination.folder, rhythm, &options, &model.name, &mut bar);
@@ -213,10 +211,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         }
     }
     report::report(&summary, baseline.wait(), speed, &destination.folder)?;
-    Ok(match stop.load(Ordering::Relaxed) {
-        0 => ExitCode::SUCCESS,
-        signal => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
-    })
+    Ok(signals::exit_code(&stop, ExitCode::SUCCESS))
 }
 
 /// What to go on from, where that was asked for.
@@ -233,25 +228,6 @@ fn go_on(arguments: &Arguments) -> Result<Option<(Resumed, Checkpoint)>, Box<dyn
         .into());
     }
     folder::resumed(run.as_deref().or(arguments.out.as_deref())).map(Some)
-}
-
-/// The number of the signal that arrived, 0 before. A second one ends the program at once.
-fn watch_signals() -> Result<Arc<AtomicUsize>, Box<dyn Error>> {
-    let (arrived, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    // A terminal that closes is no reason to lose steps either.
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
-        signal_hook::flag::register(signal, Arc::clone(&again))?;
-        signal_hook::flag::register_usize(signal, Arc::clone(&arrived), usize::try_from(signal)?)?;
-    }
-    let seen = Arc::clone(&arrived);
-    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        while seen.load(Ordering::Relaxed) == 0 {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        terminal::note("stopping after this step, then saving; once more to end at once");
-    })?;
-    Ok(arrived)
 }
 
 /// The Shape to train: that of the checkpoint, which must be the one asked for, where one was asked for. Without a Shape

@@ -9,6 +9,7 @@ use super::super::device::{self, Asked, Device, DeviceArguments};
 use super::super::gpu;
 use super::super::memory::Need;
 use super::super::plan_flags::precisions;
+use super::super::signals;
 use super::super::{Declared, Outcome};
 use super::ablation::Stage;
 use super::case::{Case, TABLE};
@@ -135,10 +136,14 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let mut rows = Vec::new();
     let mut device = arguments.open(declared, environment)?;
     let of = cases.len();
+    let stop = signals::watch("stopping after this shape; the table so far follows")?;
     for (index, case) in cases.into_iter().enumerate() {
         note(&format!("{}, {} ({} of {of})", case.sizes(), case.mask(), index + 1));
         let peers = (!of_peers.is_empty()).then(|| of_peers.remove(0));
         rows.push(Measured { peers, ..measure(arguments, (index, case), truth, &mut device) });
+        if signals::has_arrived(&stop) {
+            break;
+        }
     }
     if arguments.json {
         line(&serde_json::to_string_pretty(&rows)?)?;
@@ -146,7 +151,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         line(&table::table(&rows, &device.description, &about, arguments.ablate).join("\n"))?;
     }
     let failed = rows.iter().any(|row| row.error.is_some());
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(signals::exit_code(&stop, if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
 }
 
 impl Arguments {

@@ -5,6 +5,7 @@
 
 use super::super::shape::changed::ChangedShape;
 use super::super::shape::{ShapeArguments, preset_names};
+use super::super::signals;
 use super::super::table::{Row, Side, Table};
 use super::super::{Declared, Outcome, units};
 use super::figures::Figures;
@@ -13,14 +14,12 @@ use crate::environment::Environment;
 use crate::terminal::{line, note};
 use clap::Args;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -73,10 +72,7 @@ struct Outcomes {
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environment: &Environment) -> Outcome {
     let program = std::env::current_exe()?;
-    let stop = Arc::new(AtomicUsize::new(0));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_usize(signal, Arc::clone(&stop), usize::try_from(signal)?)?;
-    }
+    let stop = signals::watch("stopping; the rows so far follow")?;
     let shapes = arguments.shapes(declared);
     let mut rows: Vec<Outcomes> = Vec::new();
     'all: for (name, shape) in &shapes {
@@ -87,7 +83,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
                 shapes.len() * arguments.batch.len()
             ));
             let result = row(&program, &arguments.flags(shape, *batch), &stop);
-            if stop.load(Ordering::Relaxed) != 0 {
+            if signals::has_arrived(&stop) {
                 break 'all;
             }
             let (figures, error) = match result {
@@ -102,11 +98,8 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, _environmen
     } else {
         line(&table(&rows).join("\n"))?;
     }
-    Ok(match stop.load(Ordering::Relaxed) {
-        0 if rows.iter().all(|row| row.figures.is_some()) => ExitCode::SUCCESS,
-        0 => ExitCode::FAILURE,
-        signal => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
-    })
+    let is_whole = rows.iter().all(|row| row.figures.is_some());
+    Ok(signals::exit_code(&stop, if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
 impl Arguments {
@@ -160,7 +153,7 @@ fn row(
         if let Some(status) = child.try_wait().map_err(cannot)? {
             break status;
         }
-        if stop.load(Ordering::Relaxed) != 0 {
+        if signals::has_arrived(stop) {
             child.kill().map_err(cannot)?;
         }
         std::thread::sleep(POLL);
