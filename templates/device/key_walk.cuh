@@ -1,0 +1,90 @@
+<% include "device/mask.cuh" %>
+<% include "device/mbarrier.cuh" %>
+<% include "device/warp.cuh" %>
+// How a block that owns keys walks the queries that see them, in attention's gradient on Hopper.
+
+// A step: a tile of queries of a head.
+struct Step {
+    i32 head;
+    i32 tile;
+};
+
+// What all warps of a block know: KEYS keys of one head of one sequence, with SPLIT_HEADS for one of its query heads, and the
+// tiles of QUERIES queries, of each head, that see some of them. Blocks come in sections of so many heads, whose queries L2
+// holds; in a section, all of one tile of keys before those of the next, the last one first with LAST_FIRST.
+template <typename SEEN, i32 KEYS, i32 QUERIES, bool SPLIT_HEADS, bool LAST_FIRST>
+struct KeyWork {
+    i32 owner;
+    i32 kv_head;
+    i32 group;
+    i32 first_head;
+    i32 batch;
+    i32 key_tile;
+    i32 begin;
+    i32 end;
+
+    __device__ __forceinline__ KeyWork(i32 section, i32 heads, i32 kv_heads, i32 length) {
+        const i32 key_tiles = (length + KEYS - 1) / KEYS;
+        const i32 block = static_cast<i32>(blockIdx.x);
+        const i32 units = static_cast<i32>(gridDim.x) / key_tiles;
+        const i32 first = block / (section * key_tiles) * section;
+        const i32 own_section = units - first < section ? units - first : section;
+        const i32 in_section = block - first * key_tiles;
+        const i32 unit = first + in_section % own_section;
+        const i32 place = in_section / own_section;
+        key_tile = LAST_FIRST ? key_tiles - 1 - place : place;
+        owner = unit % (SPLIT_HEADS ? heads : kv_heads);
+        batch = unit / (SPLIT_HEADS ? heads : kv_heads);
+        kv_head = SPLIT_HEADS ? owner / (heads / kv_heads) : owner;
+        group = SPLIT_HEADS ? 1 : heads / kv_heads;
+        first_head = owner * group;
+        const SEEN mask = {length};
+        const i32 first_key = key_tile * KEYS;
+        const i32 end_key = first_key + KEYS < length ? first_key + KEYS : length;
+        begin = mask.first_query(first_key) / QUERIES;
+        end = (mask.end_query(end_key - 1) + QUERIES - 1) / QUERIES;
+    }
+
+    __device__ __forceinline__ i32 steps() const { return group * (end - begin); }
+    __device__ __forceinline__ Step first() const { return {first_head, begin}; }
+    __device__ __forceinline__ void advance(Step& step) const {
+        if (++step.tile == end) {
+            step.tile = begin;
+            ++step.head;
+        }
+    }
+};
+
+// Where a query's statistic lies among those of its tile: a lane's of two fragments are neighbours.
+__device__ __forceinline__ i32 statistic_place(i32 query) {
+    return query / 16 * 16 + query % 8 / 2 * 4 + query / 8 % 2 * 2 + query % 2;
+}
+
+// A warp brings one statistic of the queries of all steps, `factor` times what lies `from` the sequence's first on, to rings of
+// STAGES: from one stage to the next are 2 QUERIES floats. Queries behind the sequence get `beyond`.
+template <i32 QUERIES, i32 STAGES, typename WORK>
+__device__ __forceinline__ void bring_statistic(const WORK& work, float* to, const float* from, float factor, float beyond,
+                                                i32 length, Mbarrier* there, Mbarrier* free, i32 lane) {
+    static_assert(QUERIES % WARP_SIZE == 0, "statistics come a warp's width at a time");
+    const i32 steps = work.steps();
+    float* const own_to = to + statistic_place(lane);
+    Step step = work.first();
+#pragma unroll 1
+    for (i32 i = 0; i < steps; ++i) {
+        const i32 stage = i % STAGES;
+        const i32 left = length - step.tile * QUERIES - lane;
+        const float* const own_from = from + (static_cast<i64>(step.head) * length + (length - left));
+        float own[QUERIES / WARP_SIZE];
+#pragma unroll
+        for (i32 n = 0; n < QUERIES / WARP_SIZE; ++n) {
+            own[n] = n * WARP_SIZE < left ? own_from[n * WARP_SIZE] * factor : beyond;
+        }
+        mbarrier_wait(free + stage, i / STAGES % 2 ^ 1);
+#pragma unroll
+        for (i32 n = 0; n < QUERIES / WARP_SIZE; ++n) own_to[2 * stage * QUERIES + n * WARP_SIZE] = own[n];
+        // Guards the statistics: all lanes have written theirs.
+        warp_barrier();
+        if (lane == 0) mbarrier_arrive(there + stage);
+        work.advance(step);
+    }
+}
