@@ -58,6 +58,8 @@ pub const FILES: &[File] = files![
     "ops/attention/backward_keys.cu.tera",
     "ops/attention/backward_queries.cu.tera",
     "ops/attention/backward_round.cu.tera",
+    "ops/attention/backward_wide_keys.hopper.cu.tera",
+    "ops/attention/backward_wide_queries.hopper.cu.tera",
     "ops/attention/forward.cu.tera",
     "ops/attention/forward.hopper.cu.tera",
     "ops/attention/softmax_backward.cu.tera",

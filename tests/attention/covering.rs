@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 const LENGTHS: [usize; 5] = [1, 17, 127, 129, 200];
-const HEAD_DIMS: [usize; 8] = [8, 40, 64, 80, 96, 128, 192, 256];
+const HEAD_DIMS: [usize; 10] = [8, 40, 64, 80, 96, 128, 136, 192, 200, 256];
 const GROUPS: [usize; 4] = [1, 2, 3, 8];
 const WINDOWS: [Option<usize>; 2] = [None, Some(33)];
 const CAPS: [Option<f64>; 2] = [None, Some(4.0)];

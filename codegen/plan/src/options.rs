@@ -36,8 +36,8 @@ pub struct Options {
     pub attention: AttentionPath,
     /// Must the same step give the same bits every time? Else what is faster may add in any order.
     pub deterministic: bool,
-    /// Where it must: does the GPU add up the gradient of attention's queries in turns, in one pass (see
-    /// `tile::attention_backward_hopper::takes_turns`)?
+    /// Does the GPU add up the gradient of attention's queries in turns, in one pass where it has one (see
+    /// `tile::attention_backward_hopper::takes_turns`)? Else an ordered one has a pass of its own.
     pub in_turns: bool,
 }
 

@@ -5,6 +5,7 @@
 
 pub mod attention_backward;
 pub mod attention_backward_hopper;
+pub mod attention_backward_wide;
 pub mod attention_forward_hopper;
 
 use crate::arch::{Arch, RESERVED_SHARED_MEMORY};

@@ -9,6 +9,7 @@ mod fused;
 mod fused_backward;
 mod fused_hopper;
 mod hopper_backward;
+mod hopper_wide_backward;
 mod split;
 
 pub use fused_backward::{SHARES, d_q_sum_shape, shares_shape};
@@ -84,8 +85,8 @@ pub struct AttentionBackward {
 /// pass over keys owns those of one query head, and the shares are added up in one order; else those of one head of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackwardForm {
-    /// One pass over tiles of keys, which adds to the queries' gradient in any order. Scratch: `delta` [batch, heads,
-    /// length], `d_q_sum` of [`d_q_sum_shape`], perhaps shares.
+    /// In any order: one pass over tiles of keys, which adds to the queries' gradient. Scratch: `delta` [batch, heads, length],
+    /// `d_q_sum` of [`d_q_sum_shape`], perhaps shares; without `d_q_sum` it is ordered.
     Free,
     /// The same bits every time: the queries' gradient in a pass of its own; or where there is `d_q_sum` and the GPU can, in one
     /// pass that adds in turns. Scratch: `delta`, perhaps shares.

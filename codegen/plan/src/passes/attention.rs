@@ -12,6 +12,7 @@ use crate::ops::attention::{
 use crate::options::{AttentionPath, Options, RunsOn};
 use crate::plan::{Plan, Step};
 use crate::tape::write;
+use crate::tile::attention_backward_hopper::is_in_one_pass;
 
 /// Bytes of fp32 scores that exist at once in the split form, where one sequence does not need more.
 const SCORES: usize = 256 << 20;
@@ -46,7 +47,7 @@ pub fn choose(mut plan: Plan, options: &Options) -> Plan {
             }
         } else if is_backward {
             scratch.push(("delta", vec![total, op.heads, op.length], Dtype::Fp32));
-            if !options.deterministic || options.in_turns {
+            if has_d_q_sum(&op, options) {
                 let shape = d_q_sum_shape(&op, total, options.deterministic);
                 scratch.push(("d_q_sum", shape, Dtype::Fp32));
             }
@@ -71,6 +72,11 @@ pub fn choose(mut plan: Plan, options: &Options) -> Plan {
         plan.steps[index] = step;
     }
     plan
+}
+
+/// Is the queries' gradient added up in memory, in one pass? A GPU that takes turns does so wherever it has such a pass.
+fn has_d_q_sum(op: &Attention, options: &Options) -> bool {
+    if options.in_turns { is_in_one_pass(op.head_dim, op.softcap.is_some()) } else { !options.deterministic }
 }
 
 /// Sequences whose scores exist at once.

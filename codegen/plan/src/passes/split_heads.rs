@@ -7,6 +7,8 @@ use super::{ALWAYS_SPLIT_HEADS, SPLIT_HEADS};
 use crate::ops::attention::Attention;
 use crate::options::Options;
 use crate::tile::attention_backward::KeyBlock;
+use crate::tile::attention_backward_hopper::is_in_one_pass;
+use crate::tile::attention_backward_wide::WideBlocks;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -23,6 +25,9 @@ const ENDS: u64 = 3;
 /// To write shares in fp32, and its part of adding them up.
 const SHARES: u64 = 3;
 
+/// The same by Hopper's pass for wide heads, whose steps are shorter.
+const WIDE_SHARES: u64 = 16;
+
 /// Is a block to own the keys of one query head, in the gradient over so many sequences?
 #[must_use]
 pub fn pays(op: &Attention, sequences: usize, options: &Options) -> bool {
@@ -34,7 +39,13 @@ pub fn pays(op: &Attention, sequences: usize, options: &Options) -> bool {
         return true;
     }
     let multiprocessors = options.multiprocessors.unwrap_or(MULTIPROCESSORS);
-    let Some((keys, queries)) = KeyBlock::roomiest(op.head_dim) else { return false };
+    let is_wide = options.in_turns && !is_in_one_pass(op.head_dim, op.softcap.is_some());
+    let (sizes, shares) = if is_wide {
+        (WideBlocks::roomiest(op.head_dim), WIDE_SHARES)
+    } else {
+        (KeyBlock::roomiest(op.head_dim), SHARES)
+    };
+    let Some((keys, queries)) = sizes else { return false };
     let (tiles, heads) = (op.length.div_ceil(keys), sequences * op.kv_heads);
     if heads * tiles > MANY * multiprocessors {
         return false;
@@ -43,7 +54,7 @@ pub fn pays(op: &Attention, sequences: usize, options: &Options) -> bool {
     // In the order in which the kernel's blocks begin.
     let together = steps.iter().map(|steps| TILE * steps * group as u64 + ENDS);
     let together = (0..heads).flat_map(|_| together.clone());
-    let split = steps.iter().map(|steps| TILE * steps + ENDS + SHARES);
+    let split = steps.iter().map(|steps| TILE * steps + ENDS + shares);
     let split = split.flat_map(|one| std::iter::repeat_n(one, heads * group));
     // A tenth sooner, or the memory is not worth it.
     10 * end(split, multiprocessors) < 9 * end(together, multiprocessors)
@@ -114,6 +125,9 @@ mod tests {
         // A small GPU is busy earlier.
         assert_eq!([1, 4].map(|batch| pays(&seed, batch, &of(Some(28)))), [true, false]);
         assert!(pays(&op(32, 8, 128, 4096), 1, &of(Some(132))));
+        // Wide heads' shares are large beside what their blocks multiply.
+        let hopper = Options { in_turns: true, ..of(Some(132)) };
+        assert_eq!([16, 2].map(|group| pays(&op(16, 16 / group, 256, 1024), 1, &hopper)), [true, false]);
         // Blocks that all end at once leave nobody waiting.
         let full = Attention { causal: false, ..seed };
         assert_eq!([2, 4].map(|batch| pays(&full, batch, &of(Some(128)))), [true, false]);

@@ -1,6 +1,6 @@
 //! Tiles of attention's gradient on Hopper: what a block of warpgroups works on at once.
 //!
-//! In: head_dim and a GPU. Out: the first row that fits; `None` where the kernels for all GPUs are taken. Which row is best was
+//! In: head_dim and a GPU. Out: the first row that fits; `None` where two passes are needed (`attention_backward_wide`). Which row is best was
 //! measured; what spills or makes the compiler put products one after another was left out, and a test in `tests/cuda.rs`
 //! repeats it.
 
@@ -12,8 +12,8 @@ use std::ops::RangeInclusive;
 const FAMILY: &str = "hopper";
 
 /// Threads of a warpgroup, and rows of its products.
-const WARPGROUP: usize = 128;
-const ROWS: usize = 64;
+pub(super) const WARPGROUP: usize = 128;
+pub(super) const ROWS: usize = 64;
 
 /// Bytes of a row of a tile in shared memory, and columns of a 2-byte type in it.
 const ROW_BYTES: usize = 128;
@@ -58,6 +58,19 @@ const fn block(keys: usize, queries: usize, is_early: bool) -> WarpgroupBlock {
 #[must_use]
 pub fn takes_turns(arch: &Arch) -> bool {
     arch.families.contains(&FAMILY)
+}
+
+/// Has such a GPU a block for those heads, with a softcap or without, that adds up the queries' gradient in its pass over keys?
+#[must_use]
+pub fn is_in_one_pass(head_dim: usize, is_capped: bool) -> bool {
+    BLOCKS
+        .iter()
+        .any(|(sizes, block)| sizes.contains(&head_dim) && block.registers(head_dim, is_capped) <= HELD)
+}
+
+/// Bytes of a tile of rows in shared memory.
+pub(super) fn tile_bytes(rows: usize, columns: usize) -> usize {
+    columns.div_ceil(ROW_COLUMNS) * rows * ROW_BYTES
 }
 
 impl WarpgroupBlock {
@@ -126,11 +139,10 @@ impl WarpgroupBlock {
     /// Bytes of shared memory; as the template counts them.
     #[must_use]
     pub fn shared_memory(&self, head_dim: usize) -> usize {
-        let tile = |rows: usize, columns: usize| columns.div_ceil(ROW_COLUMNS) * rows * ROW_BYTES;
         let columns = columns(head_dim);
-        let tiles = 2 * tile(self.keys, columns)
-            + 2 * self.stages * tile(self.queries, columns)
-            + self.score_stages * tile(self.queries, self.keys);
+        let tiles = 2 * tile_bytes(self.keys, columns)
+            + 2 * self.stages * tile_bytes(self.queries, columns)
+            + self.score_stages * tile_bytes(self.queries, self.keys);
         let sums = 4 * self.queries * head_dim;
         let statistics = 4 * 2 * self.stages * self.queries;
         let barriers = 8 * (4 + 4 * self.stages);
@@ -182,6 +194,8 @@ mod tests {
             |head_dim, is_capped| WarpgroupBlock::of(head_dim, is_capped, hopper).map(|block| block.queries);
         assert_eq!([false, true].map(|is_capped| queries(64, is_capped)), [Some(128), Some(64)]);
         assert_eq!([112, 128].map(|head_dim| queries(head_dim, true)), [Some(64), None]);
+        assert_eq!([112, 128].map(|head_dim| is_in_one_pass(head_dim, true)), [true, false]);
+        assert_eq!([128, 136].map(|head_dim| is_in_one_pass(head_dim, false)), [true, false]);
     }
 
     #[test]

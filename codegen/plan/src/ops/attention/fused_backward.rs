@@ -1,7 +1,7 @@
 //! Launches of the fused backward, in one pass over keys or in one over keys and one over queries.
 
 use super::fused::{NO_ROOM, fields, obstacle};
-use super::{Attention, AttentionBackward, BackwardForm, hopper_backward};
+use super::{Attention, AttentionBackward, BackwardForm, hopper_backward, hopper_wide_backward};
 use crate::arch::Arch;
 use crate::launch::{Argument, Launch, Lowered};
 use crate::ops::rowwise::{
@@ -11,7 +11,8 @@ use crate::ops::rowwise::{
 use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 use crate::tile::attention_backward::{KeyBlock, QueryBlock};
-use crate::tile::attention_backward_hopper::WarpgroupBlock;
+use crate::tile::attention_backward_hopper::{WarpgroupBlock, is_in_one_pass};
+use crate::tile::attention_backward_wide::WideBlocks;
 use std::ops::Range;
 
 /// Slots of the scratch for shares of the gradients of keys and values, where blocks own the keys of one query head. Their
@@ -70,9 +71,8 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
     }
     let blocks = (KeyBlock::of(op.head_dim, arch), QueryBlock::of(op.head_dim, arch));
     let (Some(keys), Some(queries)) = blocks else { return NO_ROOM };
-    let is_free = backward.form == BackwardForm::Free;
-    let needed = [("d_q_sum", is_free), (SHARES[0], has_shares(io)), (SHARES[1], has_shares(io))];
-    if needed.iter().any(|(slot, is_needed)| *is_needed && !io.has(slot)) {
+    let is_free = backward.form == BackwardForm::Free && io.has("d_q_sum");
+    if has_shares(io) && !SHARES.iter().all(|slot| io.has(slot)) {
         return MISSING;
     }
     if let Some(block) = WarpgroupBlock::of(op.head_dim, op.softcap.is_some(), arch)
@@ -83,6 +83,15 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
         let sums = d_q_sum_len(op, sequences(op, io));
         let zeros = if is_free { 0..sums } else { sums..io.buffer("d_q_sum").len() };
         return launches([delta(op, io, Some(zeros)), keys, round(op, io, true)]);
+    }
+    if let Some(blocks) = WideBlocks::of(op.head_dim, arch)
+        && !is_in_one_pass(op.head_dim, op.softcap.is_some())
+    {
+        let [keys, queries] = hopper_wide_backward::passes(op, io, blocks);
+        let mut all = vec![delta(op, io, None), keys];
+        all.extend(has_shares(io).then(|| round(op, io, false)));
+        all.push(queries);
+        return launches(all);
     }
     let zeros = is_free.then(|| 0..io.buffer("d_q_sum").len());
     let mut all = vec![delta(op, io, zeros), of_keys(op, io, keys, is_free)];

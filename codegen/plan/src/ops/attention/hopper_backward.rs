@@ -14,7 +14,7 @@ use crate::tile::attention_backward_hopper::WarpgroupBlock;
 const BOX_COLUMNS: u32 = 64;
 
 /// Bytes that blocks which run at a time should share: a large part of a Hopper's L2 cache.
-const SECTION: usize = 32 << 20;
+pub(super) const SECTION: usize = 32 << 20;
 
 /// Adds up d_q beside the gradients of keys and values; with `in_turns` in one order.
 pub(super) fn of_keys(op: &Attention, io: &Io, block: WarpgroupBlock, in_turns: bool) -> Option<Launch> {
@@ -65,7 +65,13 @@ fn section(op: &Attention, io: &Io, group: usize) -> usize {
 }
 
 /// A slot as columns of a head, heads, rows of a sequence and sequences, of which a box takes rows of one head.
-fn tensor_map(op: &Attention, io: &Io, slot: &str, heads: usize, rows: usize) -> Option<TensorMap> {
+pub(super) fn tensor_map(
+    op: &Attention,
+    io: &Io,
+    slot: &str,
+    heads: usize,
+    rows: usize,
+) -> Option<TensorMap> {
     let row = io.row_stride(slot);
     let dimension = |size: usize, stride: usize, extent: u32| Dimension {
         size: size as u64,
