@@ -265,12 +265,14 @@ fn every_kernel_of_every_case_compiles_for_every_gpu() {
     compile("all cases", &arch::ALL.iter().flat_map(of_cases).collect::<Vec<_>>());
 }
 
-/// Heads of odd sizes, on a GPU with much shared memory and one with little; presets have the usual ones.
+/// Heads of odd sizes, on a GPU with much shared memory and one with little, and wide ones on Hopper; presets have the usual
+/// ones.
 #[test]
 fn attention_of_odd_heads_compiles_with_large_and_small_tiles() {
-    for name in ["sm_80", "sm_86"] {
+    let odd = [40, 80, 96, 192];
+    for (name, head_dims) in [("sm_80", odd), ("sm_86", odd), ("sm_90a", [192, 200, 256, 128])] {
         let arch = arch::find(name).unwrap_or_else(|| panic!("no GPU `{name}`"));
-        compile("attention", &of_attention(arch, [40, 80, 96, 192].into_iter()));
+        compile("attention", &of_attention(arch, head_dims.into_iter()));
     }
 }
 
