@@ -1,284 +1,216 @@
 #!/usr/bin/env python3
-"""Compares the generated attention kernels with PyTorch's on a GPU: the same shapes, the same run, times and ratios.
+"""Times the attention of others on a GPU: FlashAttention 2 and cuDNN through PyTorch, FlashAttention 4 where it is
+installed, and plain products and a softmax; with their errors, if asked for.
 
-In: a folder that `kernwright cuda --preset NAME --gpu TARGET --out FOLDER` wrote, for the GPU at hand. Each fused attention
-in it is compiled by the NVRTC that comes with PyTorch, held against PyTorch's fp32 mathematics, then timed beside
-FlashAttention 2 and cuDNN. A row that is off by more than PyTorch's own bf16 error allows is marked WRONG. See README.md.
+In: one JSON document as the only argument: {"type": "bf16", "repeats": 20, "drawn": FILE, "truth": FOLDER or null, "rows":
+[{"batch", "heads", "kv_heads", "length", "head_dim", "causal", "window", "softcap"}, ...]}. FILE holds fp32 numbers, which
+operands repeat: q, k and v side by side in rows, and d_out. Out: a line of JSON per row: milliseconds of the forward and
+the backward pass of each peer that takes it, through graphs. Each peer gets operands laid out as it likes them best. With
+FOLDER also the root-mean-square error of out, d_q, d_k and d_v of each against fp64 mathematics, which go, as fp32, to
+FOLDER/ROW.out and so on. `kernwright bench attention --peers` runs this, then its own kernels.
 """
 
-import argparse
-import ctypes
 import json
 import pathlib
 import statistics
+import sys
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-PEERS = {"FA2": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
+BACKENDS = {"FA2": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
+# Work of one replay, FLOPs: enough that its beginning and its end do not count.
+WORK, MOST_COPIES = 5e11, 32
+# Bytes of scores above which plain products are not tried, and those that fp64 mathematics has at once.
+MOST_SCORES = 16 << 30
+TRUE_SCORES = 1 << 30
+RESULTS = ("out", "d_q", "d_k", "d_v")
 
 
-def libraries():
-    """NVRTC and the driver, from the wheels that PyTorch needs, and the system."""
-    wheels = pathlib.Path(torch.__file__).resolve().parent.parent / "nvidia"
-    for name in ("libnvrtc-builtins.so*", "libnvrtc.so.1*"):
-        for path in sorted(wheels.rglob(name)):
-            if ".alt." not in path.name:
-                nvrtc = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    return nvrtc, ctypes.CDLL("libcuda.so.1")
-
-
-NVRTC, CUDA = libraries()
-
-
-def must(code, what):
-    if code != 0:
-        raise SystemExit(f"{what} failed with code {code}")
-
-
-class Kernel:
-    """One generated kernel, compiled and loaded."""
-
-    def __init__(self, folder, row, arch):
-        self.name, self.block, self.shared = row["name"], row["block"], row["shared_memory"]
-        self.fields = row["fields"]
-        program = ctypes.c_void_p()
-        text = (folder / f"{self.name}.cu").read_bytes()
-        must(NVRTC.nvrtcCreateProgram(ctypes.byref(program), text, b"kernel.cu", 0, None, None), "NVRTC")
-        options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
-        must(NVRTC.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options)), self.name)
-        size = ctypes.c_size_t()
-        must(NVRTC.nvrtcGetCUBINSize(program, ctypes.byref(size)), "NVRTC")
-        image = ctypes.create_string_buffer(size.value)
-        must(NVRTC.nvrtcGetCUBIN(program, image), "NVRTC")
-        module, self.function = ctypes.c_void_p(), ctypes.c_void_p()
-        must(CUDA.cuModuleLoadData(ctypes.byref(module), image), f"loading {self.name}")
-        must(CUDA.cuModuleGetFunction(ctypes.byref(self.function), module, self.name.encode()), self.name)
-        # 8 is CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
-        must(CUDA.cuFuncSetAttribute(self.function, 8, self.shared), f"shared memory of {self.name}")
-
-    def launch(self, grid, *arguments):
-        """Tensors are pointers, whole numbers 32 bits unless they come as c_int64, tensor maps as they are."""
-        values = []
-        for argument in arguments:
-            if isinstance(argument, TensorMap):
-                values.append(argument.at)
-            elif argument is None or isinstance(argument, torch.Tensor):
-                values.append(ctypes.c_void_p(None if argument is None else argument.data_ptr()))
-            else:
-                values.append(argument if isinstance(argument, ctypes.c_int64) else ctypes.c_int32(argument))
-        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        must(CUDA.cuLaunchKernel(self.function, *grid, self.block, 1, 1, self.shared, stream, pointers, None), self.name)
-
-
-class TensorMap:
-    """Heads of `rows x heads head_dim` as the copy unit of sm_90 knows them, in boxes of 64 columns and some rows."""
-
-    def __init__(self, tensor, shape, n_heads, box_rows):
-        row = tensor.stride(0) * 2
-        sizes = (ctypes.c_uint64 * 4)(shape.d, shape.l, n_heads, shape.b)
-        strides = (ctypes.c_uint64 * 3)(row, shape.d * 2, shape.l * row)
-        box, steps = (ctypes.c_uint32 * 4)(64, box_rows, 1, 1), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
-        room = ctypes.create_string_buffer(128 + 64)
-        start = -ctypes.addressof(room) % 64
-        self.at = (ctypes.c_char * 128).from_buffer(room, start)
-        # 9 and 6 are bf16 and fp16, 3 the swizzle of 128 bytes, 2 an L2 promotion of 128 bytes.
-        kind = 9 if shape.dtype == torch.bfloat16 else 6
-        pointer = ctypes.c_void_p(tensor.data_ptr())
-        must(CUDA.cuTensorMapEncodeTiled(self.at, kind, 4, pointer, sizes, strides, box, steps, 0, 3, 2, 0), "a tensor map")
-
-
-def milliseconds(work, repeats):
-    """Median of replays of a graph, so that the host's part does not count."""
-    work()
+def milliseconds(work, repeats, copies=1):
+    """Median of replays of a graph that does the work so often, per time: the host's part does not count."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        work()
+        for _ in range(copies):
+            work()
     times = []
-    for _ in range(repeats + 3):
+    for _ in range(repeats + 1):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         graph.replay()
         end.record()
         end.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times[3:])
+        times.append(start.elapsed_time(end) / copies)
+    return statistics.median(times[1:])
 
 
-class Shape:
-    def __init__(self, fields, arguments):
-        self.dtype = TYPES[fields["type"]]
-        self.d, self.causal = fields["head_dim"], fields["causal"]
-        self.window, self.cap, self.scale = fields["window"], fields["cap"], fields["scale"]
-        self.b, self.l, self.h, self.kv = arguments.batch, arguments.length, arguments.heads, arguments.kv_heads
-
-    def inputs(self):
-        torch.manual_seed(0)
-        columns = (self.h + 2 * self.kv) * self.d
-        qkv = torch.randn(self.b * self.l, columns, device="cuda", dtype=self.dtype)
-        q, k, v = qkv.split([self.h * self.d, self.kv * self.d, self.kv * self.d], dim=1)
-        return q, k, v, torch.randn(self.b * self.l, self.h * self.d, device="cuda", dtype=self.dtype)
-
-    def heads(self, rows, n):
-        return rows.reshape(self.b, self.l, n, self.d).transpose(1, 2)
-
-    def mask(self):
-        i, j = torch.arange(self.l, device="cuda")[:, None], torch.arange(self.l, device="cuda")[None]
-        seen = (j <= i) if self.causal else torch.ones_like(j <= i)
-        if self.window:
-            seen &= ((i - j).abs() < self.window)
-        return seen
-
-    def mathematics(self, q, k, v, d_out, dtype):
-        """out and the gradients of q, k, v of the first sequence, by plain mathematics in `dtype`."""
-        rows = slice(0, self.l)
-        leaves = [x[rows].detach().to(dtype).requires_grad_() for x in (q, k, v)]
-        one = lambda x, n: x.reshape(self.l, n, self.d).transpose(0, 1).repeat_interleave(self.h // n, dim=0)
-        s = one(leaves[0], self.h) @ one(leaves[1], self.kv).transpose(1, 2) * self.scale
-        if self.cap:
-            s = self.cap * torch.tanh(s / self.cap)
-        s = s.masked_fill(~self.mask(), float("-inf"))
-        out = (torch.softmax(s.float(), -1).to(dtype) @ one(leaves[2], self.kv)).transpose(0, 1).reshape(self.l, -1)
-        return [out.detach().float(), *[g.float() for g in torch.autograd.grad(out, leaves, d_out[rows].to(dtype))]]
-
-    def flops(self):
-        """Of the two products of the forward pass, over the pairs that the mask leaves."""
-        return 4 * self.b * self.h * self.d * float(self.mask().sum())
+def flops(row):
+    """Of the forward pass, over the pairs that the mask leaves."""
+    length = row["length"]
+    pairs = length * length / (2 if row["causal"] else 1)
+    if row["window"]:
+        pairs = min(pairs, length * row["window"] * (1 if row["causal"] else 2))
+    return 4 * row["batch"] * row["heads"] * row["head_dim"] * pairs
 
 
-def ours(shape, kernels, tensors):
-    """The work of the forward pass and of each form of the backward pass, with what they write."""
-    q, k, v, d_out = tensors
-    b, l, h, kv = shape.b, shape.l, shape.h, shape.kv
-    out, lse = torch.empty_like(d_out), torch.empty(b, h, l, device="cuda")
-    delta = torch.empty_like(lse)
-    d_qkv = torch.empty(b * l, (h + 2 * kv) * shape.d, device="cuda", dtype=shape.dtype)
-    d_q, d_k, d_v = d_qkv.split([h * shape.d, kv * shape.d, kv * shape.d], dim=1)
-    d_q_sum = torch.zeros(b * h * -(-l // 16) * 16, shape.d, device="cuda")
-    up = lambda n, part: -(-n // part)
-    stride = lambda *of: [x.stride(0) for x in of]
-    long = lambda *of: [ctypes.c_int64(x) for x in of]
+def scaled_dot_product(backend):
+    """A peer behind PyTorch's own function; it takes no window and no softcap."""
 
-    def hopper_forward(kernel):
-        together, keys = kernel.fields["heads"], kernel.fields["keys"]
-        maps = [TensorMap(x, shape, n, rows) for x, n, rows in ((out, h, 16), (q, h, 64), (k, kv, keys), (v, kv, keys))]
-        tiles, units = up(l, kernel.fields["queries"]), h // together * b
-        blocks = min(tiles * units, torch.cuda.get_device_properties(0).multi_processor_count)
-        # As codegen/plan/src/ops/attention/fused_hopper.rs has it.
-        section = max(max((16 << 20) // (4 * l * shape.d), 1) * (h // kv // together), up(2 * blocks, tiles))
-        kernel.launch((blocks, 1, 1), maps[0], lse, *maps[1:], l, h, h // kv, b, min(section, units))
+    def of(row, q, k, v):
+        if row["window"] or row["softcap"]:
+            return None
+
+        def forward():
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=row["causal"], enable_gqa=True)
+
+        return forward
+
+    return of
+
+
+def flash_attention_4(row, q, k, v):
+    try:
+        from flash_attn.cute import flash_attn_func
+    except ImportError:
+        return None
+    # It wants the heads behind the tokens.
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    reach = row["window"] - 1 if row["window"] else None
+    window = (reach, 0 if row["causal"] else reach)
 
     def forward():
-        kernel = kernels["forward"]
-        if "turns" in kernel.fields:
-            return hopper_forward(kernel)
-        grid = (up(l, kernel.fields["queries"]), h, b)
-        kernel.launch(grid, out, lse, q, k, v, l, h // kv, *stride(out, q, k, v))
+        out = flash_attn_func(q, k, v, causal=row["causal"], window_size=window, softcap=row["softcap"] or 0.0)
+        return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
 
-    def keys(kernel, sums):
-        grid = (b * kv * up(l, kernel.fields["keys"]), 1, 1)
-        kernel.launch(grid, d_k, d_v, sums, q, k, v, d_out, lse, delta, h, kv, l, *stride(d_k, d_v, q, k, v, d_out), 0, 0)
-
-    def deltas():
-        kernel = kernels["delta"]
-        grid = (up(b * l * h, kernel.block // kernel.fields["lanes"]), 1, 1)
-        kernel.launch(grid, delta, out, d_out, *long(b * l * h), h, l, *long(out.stride(0), d_out.stride(0)))
-
-    def ordered():
-        deltas()
-        keys(kernels["keys"], None)
-        kernel = kernels["queries"]
-        grid = (b * h * up(l, kernel.fields["queries"]), 1, 1)
-        kernel.launch(grid, d_q, q, k, v, d_out, lse, delta, h, kv, l, *stride(d_q, q, k, v, d_out), 0)
-
-    def free():
-        deltas()
-        d_q_sum.zero_()
-        keys(kernels["free"], d_q_sum)
-        kernel, n = kernels["round"], d_q_sum.numel() // 16
-        kernel.launch((up(n, kernel.block), 1, 1), d_q, d_q_sum, *long(n), h, l, *long(d_q.stride(0)), 0)
-
-    return {"forward": (forward, [out]), "ordered": (ordered, [d_q, d_k, d_v]), "free": (free, [d_q, d_k, d_v])}
+    return forward
 
 
-def peers(shape, tensors):
-    """Forward and backward work of each peer that takes the shape."""
-    if shape.window or shape.cap:
-        return {}
-    q, k, v, d_out = tensors
-    q, k, v = (shape.heads(x, n).detach().requires_grad_() for x, n in ((q, shape.h), (k, shape.kv), (v, shape.kv)))
-    d_out = shape.heads(d_out, shape.h)
-    work = {}
-    for name, backend in PEERS.items():
-        def forward(backend=backend):
-            with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=shape.causal, scale=shape.scale, enable_gqa=True)
-        def backward(forward=forward):
-            torch.autograd.grad(forward(), (q, k, v), d_out)
+def naive(row, q, k, v):
+    scores = row["batch"] * row["heads"] * row["length"] ** 2
+    if row["window"] or row["softcap"] or scores * 10 > MOST_SCORES or row["length"] < 2048:
+        return None
+    i = torch.arange(row["length"], device="cuda")
+    hidden = (i[None] > i[:, None]) if row["causal"] else None
+
+    def forward():
+        group = row["heads"] // row["kv_heads"]
+        s = q @ k.repeat_interleave(group, 1).transpose(2, 3) * row["head_dim"] ** -0.5
+        if hidden is not None:
+            s = s.masked_fill(hidden, float("-inf"))
+        return torch.softmax(s, -1, dtype=torch.float32).to(q.dtype) @ v.repeat_interleave(group, 1)
+
+    return forward
+
+
+PEERS = {name: scaled_dot_product(backend) for name, backend in BACKENDS.items()}
+PEERS |= {"FA4": flash_attention_4, "naive": naive}
+
+
+def seen(row, queries):
+    """Which keys a slice of queries sees."""
+    i = torch.arange(row["length"], device="cuda")[queries, None]
+    j = torch.arange(row["length"], device="cuda")[None]
+    pairs = (j <= i) if row["causal"] else torch.ones_like(j <= i)
+    return pairs & ((i - j).abs() < row["window"]) if row["window"] else pairs
+
+
+def truth(row, q, k, v, d_out):
+    """out, d_q, d_k and d_v in fp64, by the formulas of the definition; a slice of queries of one head of keys at a time."""
+    results = [torch.zeros_like(x, dtype=torch.float64) for x in (q, q, k, v)]
+    group, length, scale, cap = row["heads"] // row["kv_heads"], row["length"], row["head_dim"] ** -0.5, row["softcap"]
+    step = max(1, TRUE_SCORES // (8 * group * length))
+    for batch, kv_head in ((b, h) for b in range(row["batch"]) for h in range(row["kv_heads"])):
+        heads = slice(kv_head * group, (kv_head + 1) * group)
+        keys, values = k[batch, kv_head].double(), v[batch, kv_head].double()
+        for first in range(0, length, step):
+            rows = slice(first, min(first + step, length))
+            queries, d = q[batch, heads, rows].double(), d_out[batch, heads, rows].double()
+            scores = scale * queries @ keys.T
+            if cap:
+                scores = cap * torch.tanh(scores / cap)
+            p = torch.softmax(scores.masked_fill(~seen(row, rows), float("-inf")), -1).nan_to_num(0.0)
+            out = p @ values
+            d_scores = p * (d @ values.T - (d * out).sum(-1, keepdim=True)) * scale
+            if cap:
+                d_scores *= 1 - (scores / cap) ** 2
+            results[0][batch, heads, rows] = out
+            results[1][batch, heads, rows] = d_scores @ keys
+            results[2][batch, kv_head] += (d_scores.transpose(1, 2) @ queries).sum(0)
+            results[3][batch, kv_head] += (p.transpose(1, 2) @ d).sum(0)
+    return results
+
+
+def errors(work, operands, d_out, exact):
+    """Root mean squares of what a peer's results are off by."""
+    out = work()
+    found = [out.detach(), *torch.autograd.grad(out, operands, d_out)]
+    return {n: (x.double() - y).square().mean().sqrt().item() for n, x, y in zip(RESULTS, found, exact)}
+
+
+def drawn_operands(row, dtype, drawn):
+    """q, k, v and d_out, each batch x heads x length x head_dim and on its own; their values are those that ours have."""
+    n_rows, d = row["batch"] * row["length"], row["head_dim"]
+    rows = lambda columns: drawn.repeat(-(-n_rows * columns // drawn.numel()))[: n_rows * columns].view(n_rows, columns)
+    parts = [n * d for n in (row["heads"], row["kv_heads"], row["kv_heads"])]
+    heads = lambda x: x.reshape(row["batch"], row["length"], -1, d).transpose(1, 2).to(dtype).contiguous()
+    return [*(heads(x).requires_grad_() for x in rows(sum(parts)).split(parts, 1)), heads(rows(parts[0]))]
+
+
+def write(path, x):
+    """As rows of a sequence's heads, fp32."""
+    x = x.transpose(1, 2)
+    torch.from_file(str(path), shared=True, size=x.numel()).copy_(x.flatten())
+
+
+def time(row, dtype, repeats, drawn, truth_of):
+    """Both passes of each peer that takes the row; why one that should take it fails; their errors where there is a truth
+    to be written."""
+    *operands, d_out = drawn_operands(row, dtype, drawn)
+    copies = max(1, min(MOST_COPIES, int(WORK / flops(row))))
+    exact = None
+    if truth_of:
+        with torch.no_grad():
+            exact = truth(row, *operands, d_out)
+        for name, x in zip(RESULTS, exact):
+            write(f"{truth_of}.{name}", x)
+    found, failed, off = {}, {}, {}
+    for name, peer in PEERS.items():
         try:
-            backward()
-            work[name] = (forward, backward)
-        except RuntimeError as error:
-            print(f"  {name} does not take it: {str(error).splitlines()[0]}")
-    return work
-
-
-def row(shape, kernels, repeats):
-    tensors = shape.inputs()
-    mask = "causal" if shape.causal else "full"
-    print(f"{shape.dtype} {shape.b} x {shape.l}, {shape.h}/{shape.kv} heads of {shape.d}, {mask}, window {shape.window}, softcap {shape.cap}")
-    theirs = {}
-    for name, (forward, backward) in peers(shape, tensors).items():
-        first = milliseconds(lambda: forward(), repeats)
-        theirs[name] = (first, milliseconds(backward, repeats) - first)
-    exact = shape.mathematics(*tensors, torch.float32)
-    rounded = shape.mathematics(*tensors, shape.dtype)
-    for pass_name, (work, results) in ours(shape, kernels, tensors).items():
-        first = pass_name == "forward"
-        work()
-        verdict = "ok"
-        for result, truth, like in zip(results, exact[:1] if first else exact[1:], rounded[:1] if first else rounded[1:]):
-            error = (result[: shape.l].float() - truth).abs().max().item()
-            allowed = 2 * (like - truth).abs().max().item() + 4 * torch.finfo(shape.dtype).eps * truth.abs().max().item()
-            if not error <= allowed:
-                verdict = f"WRONG: off by {error:.3g}, allowed {allowed:.3g}"
-        time = milliseconds(work, repeats)
-        rate = shape.flops() * (1 if first else 2.5) / time / 1e9
-        against = "  ".join(f"{name} {t[not first]:.3f} ms, ratio {t[not first] / time:.2f}" for name, t in theirs.items())
-        print(f"  {pass_name:8} {time:.3f} ms {rate:4.0f} TFLOP/s   {against}   {verdict}", flush=True)
+            forward = peer(row, *operands)
+            if forward is None:
+                continue
+            both = lambda: torch.autograd.grad(forward(), operands, d_out)
+            few = 1 if name == "naive" else copies
+            # The forward pass as training runs it, which keeps what the backward pass needs.
+            first = milliseconds(forward, repeats, few)
+            found[name] = dict(forward=first, backward=milliseconds(both, repeats, few) - first)
+            if exact:
+                off[name] = errors(forward, operands, d_out, exact)
+        except Exception as error:  # A peer that does not take a row is no reason to miss the others.
+            failed[name] = str(error).splitlines()[0] if str(error) else type(error).__name__
+            torch.cuda.synchronize()
+    return dict(row=row, peers=found, failed=failed, errors=off)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=pathlib.Path, help="the GPU's folder, with its manifest.json")
-    for name, default in dict(batch=8, length=1024, heads=12, kv_heads=4, repeats=20).items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
-    a = parser.parse_args()
-    manifest = json.loads((a.folder / "manifest.json").read_text())
-    torch.cuda.init()
-    torch.zeros(1, device="cuda")
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {manifest['arch']}; a ratio above 1 is in our favour")
-    of = lambda template: [r for r in manifest["kernels"] if r["template"] == f"attention/{template}"]
-    op = lambda r: tuple(r["fields"][name] for name in ("type", "head_dim", "causal", "window", "cap", "scale"))
-    find = lambda rows, **want: next(r for r in rows if all(r["fields"][name] == value for name, value in want.items()))
-    for first in of("forward"):
-        kind, d = first["fields"]["type"], first["fields"]["head_dim"]
-        same = lambda template: [r for r in of(template) if op(r) == op(first)]
-        narrow = dict(d_k_type=kind, d_v_type=kind)
-        rows = {
-            "forward": first,
-            "delta": find(of("backward_delta"), type=kind, head_dim=d),
-            "keys": find(same("backward_keys"), with_d_q=False, **narrow),
-            "free": find(same("backward_keys"), with_d_q=True, **narrow),
-            "queries": find(same("backward_queries"), d_q_type=kind),
-            "round": find(of("backward_round"), d_q_type=kind, head_dim=d),
-        }
-        kernels = {name: Kernel(a.folder, r, manifest["arch"]) for name, r in rows.items()}
-        row(Shape(first["fields"], a), kernels, a.repeats)
+    asked = json.loads(sys.argv[1])
+    about = dict(torch=torch.__version__, gpu=torch.cuda.get_device_name(asked.get("device", 0)))
+    print(json.dumps(about), flush=True)
+    torch.cuda.set_device(asked.get("device", 0))
+    drawn = torch.from_file(asked["drawn"], size=pathlib.Path(asked["drawn"]).stat().st_size // 4).cuda()
+    for index, row in enumerate(asked["rows"]):
+        truth_of = asked["truth"] and pathlib.Path(asked["truth"]) / str(index)
+        print(json.dumps(time(row, TYPES[asked["type"]], asked["repeats"], drawn, truth_of)), flush=True)
 
 
 if __name__ == "__main__":

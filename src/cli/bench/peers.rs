@@ -2,7 +2,7 @@
 //!
 //! In: shapes. Out: milliseconds of each peer that takes them, with the same numbers in their operands as ours have, and
 //! their errors against fp64 mathematics, which are left in files. The script is part of this program
-//! (`benches/peers/attention_peers.py`) and runs in a process of its own, before anything of ours is on the GPU.
+//! (`benches/peers/attention.py`) and runs in a process of its own, before anything of ours is on the GPU.
 
 use super::case::{Case, drawn};
 use crate::terminal::note;
@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const SCRIPT: &str = include_str!("../../../benches/peers/attention_peers.py");
+const SCRIPT: &str = include_str!("../../../benches/peers/attention.py");
 
 /// The peer that nobody would choose, shown beside the others but not among the best.
 const NAIVE: &str = "naive";
