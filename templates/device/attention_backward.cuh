@@ -77,12 +77,19 @@ __device__ __forceinline__ void round_to_a(u32 (&a)[PARTS][N / 2][4], const floa
 }
 
 // exp(S - lse) of a product of query and key, lse2 = lse log2(e); `slope` gets the derivative of S by the scaled product.
+// Behind a softcap c, with r = 1 / (1 + e^2x) = (1 - tanh x) / 2: S = c - 2 c r, slope = 4 (r - r^2), in half as many instructions
+// as by tanh x itself. S is then within 4e-7 c, which moves P less than its rounding does; large caps take the exact tangent.
 template <bool CAPPED>
 __device__ __forceinline__ float probability(float product, float scale, float softcap, float lse2, float& slope) {
     if constexpr (CAPPED) {
-        const float tangent = cap_tangent(product * (scale / softcap));
-        slope = 1.0f - tangent * tangent;
-        return exponential_2(tangent * (softcap * LOG2_E) - lse2);
+        if (softcap > 1000.0f) {
+            const float tangent = cap_tangent(product * (scale / softcap));
+            slope = 1.0f - tangent * tangent;
+            return exponential_2(tangent * (softcap * LOG2_E) - lse2);
+        }
+        const float r = reciprocal(1.0f + exponential_2(product * (2.0f * LOG2_E * scale / softcap)));
+        slope = 4.0f * (r - r * r);
+        return exponential_2(r * (-2.0f * LOG2_E * softcap) + (softcap * LOG2_E - lse2));
     } else {
         slope = 1.0f;
         return exponential_2(product * (scale * LOG2_E) - lse2);
