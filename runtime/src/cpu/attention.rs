@@ -80,10 +80,18 @@ pub(crate) fn parts<'a>(op: &Attention, of: MatrixMut<'a>, heads: usize) -> Vec<
     sequences.flat_map(|sequence| sequence.column_blocks(heads * op.head_dim)).collect()
 }
 
-/// Reads q, k, v. Writes out, lse.
+/// Reads q, k, v. Writes out and, where it is asked for, lse.
 pub(crate) fn forward(op: &Attention, mut slots: Slots<'_>, room: &Workspace) -> Result<(), ExecutorError> {
     let (q, k, v) = (slots.read("q")?, slots.read("k")?, slots.read("v")?);
-    let (out, lse) = (slots.take_replaced("out")?, slots.take_slice("lse")?);
+    let out = slots.take_replaced("out")?;
+    let mut unasked = Vec::new();
+    let lse = match slots.writes("lse") {
+        true => slots.take_slice("lse")?,
+        false => {
+            unasked.resize(out.n_rows() * op.heads, 0.0);
+            &mut unasked
+        }
+    };
     let group = op.heads / op.kv_heads;
     let tasks: Vec<_> = parts(op, out, 1).into_iter().zip(lse.chunks_mut(op.length)).collect();
     tasks.into_par_iter().enumerate().for_each(|(index, (out, lse))| {

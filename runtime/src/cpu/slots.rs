@@ -74,6 +74,11 @@ impl<'a> Slots<'a> {
         Ok(words.map(|word| i64::from(word.to_bits().cast_signed())).collect())
     }
 
+    /// Is this slot written?
+    pub(crate) fn writes(&self, slot: &str) -> bool {
+        self.writes.iter().any(|(name, _)| *name == slot)
+    }
+
     /// An optional slot that is written.
     pub(crate) fn take_optional(&mut self, slot: &str) -> Option<Output<'a>> {
         let at = self.writes.iter().position(|(name, _)| *name == slot)?;

@@ -35,8 +35,8 @@ use crate::{
     tape::write,
 };
 
-/// Reads q [batch * length, heads * head_dim], k and v [batch * length, kv_heads * head_dim]. Writes out like q and
-/// lse [batch, heads, length].
+/// Reads q [batch * length, heads * head_dim], k and v [batch * length, kv_heads * head_dim]. Writes out like q and, where
+/// there is a gradient to come, lse [batch, heads, length].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// Query heads.

@@ -3,7 +3,7 @@
 use super::{Attention, LONGEST, fused_hopper, mask_and_scale};
 use crate::arch::Arch;
 use crate::launch::Lowered;
-use crate::ops::rowwise::{MISSING, TOO_LARGE, UNEVEN, aligned, count, kernel, launches, pointer};
+use crate::ops::rowwise::{TOO_LARGE, UNEVEN, aligned, count, kernel, launches, pointer};
 use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecField, SpecValue, field};
 use crate::tile;
@@ -51,9 +51,6 @@ pub(super) fn fields(op: &Attention, io: &Io) -> Vec<SpecField> {
 }
 
 pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
-    if !io.has("lse") {
-        return MISSING;
-    }
     let slots = ["out", "q", "k", "v"];
     if let Some(why) = obstacle(op, io, &slots) {
         return why;
