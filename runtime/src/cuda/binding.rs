@@ -3,7 +3,7 @@
 //! In: a launch of a plan's step, where its buffers lie, the kernels that are loaded. Out: a [`Command`], and a launch in
 //! words for error messages.
 
-use super::memory::{Memory, Places, failed};
+use super::memory::{Memory, Places, failed, missing};
 use crate::driver::{Address, Command, Driver, Kernel, Product, Rows, Value};
 use kernwright_plan::buffer::BufferId;
 use kernwright_plan::executor::ExecutorError;
@@ -17,14 +17,38 @@ pub(super) const ENTRY: usize = 8;
 /// What names of a launch stand for.
 pub(super) struct Binding<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) places: &'a Places,
-    pub(super) memory: &'a Memory,
+    pub(super) room: Room<'a>,
     pub(super) kernels: &'a HashMap<String, Kernel>,
+}
+
+/// Where buffers of a plan lie.
+#[derive(Clone, Copy)]
+pub(super) enum Room<'a> {
+    /// In the executor's own memory.
+    Placed(&'a Places, &'a Memory),
+    /// Where whoever calls says, for each base buffer.
+    Given(&'a [Option<Address>]),
 }
 
 impl Binding<'_> {
     pub(super) fn address(&self, id: BufferId) -> Result<Address, ExecutorError> {
-        self.memory.address(self.plan, self.places, id)
+        match self.room {
+            Room::Placed(places, memory) => memory.address(self.plan, places, id),
+            Room::Given(addresses) => {
+                let (base, column) = self.plan.base(id);
+                let at = addresses.get(base.0).copied().flatten().ok_or_else(|| missing(self.plan, id))?;
+                Ok(at.after(column * self.plan.buffer(id).dtype.bytes()))
+            }
+        }
+    }
+
+    fn entries(&self, entries: &[Entry]) -> Result<Address, ExecutorError> {
+        match self.room {
+            Room::Placed(places, _) => places.table(entries),
+            Room::Given(_) => {
+                Err(ExecutorError::Plan("a table of a launch has no place in memory".to_owned()))
+            }
+        }
     }
 
     pub(super) fn command(&self, launch: &Launch) -> Result<Command, ExecutorError> {
@@ -67,7 +91,7 @@ impl Binding<'_> {
     fn value(&self, argument: &Argument) -> Result<Value, ExecutorError> {
         Ok(match argument {
             Argument::Buffer(id) => Value::Address(id.map(|id| self.address(id)).transpose()?),
-            Argument::Table(entries) => Value::Address(Some(self.places.table(entries)?)),
+            Argument::Table(entries) => Value::Address(Some(self.entries(entries)?)),
             Argument::TensorMap(map) => {
                 let size = map.layout.dtype.bytes();
                 Value::TensorMap { at: self.address(map.buffer)?.after(map.first * size), layout: map.layout }

@@ -8,7 +8,7 @@ use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::Values;
 
 /// The bytes of some elements.
-pub(super) fn encode(dtype: Dtype, values: Values<'_>) -> Vec<u8> {
+pub(crate) fn encode(dtype: Dtype, values: Values<'_>) -> Vec<u8> {
     fn words<T: Copy, const BYTES: usize>(values: &[T], word: impl Fn(T) -> [u8; BYTES]) -> Vec<u8> {
         let mut bytes = vec![0; BYTES * values.len()];
         bytes.as_chunks_mut().0.iter_mut().zip(values).for_each(|(to, value)| *to = word(*value));
@@ -26,7 +26,7 @@ pub(super) fn encode(dtype: Dtype, values: Values<'_>) -> Vec<u8> {
 
 /// Puts the numbers of some bytes behind others; whole numbers below 2^24 are exact.
 #[allow(clippy::cast_precision_loss)]
-pub(super) fn decode(dtype: Dtype, bytes: &[u8], values: &mut Vec<f32>) {
+pub(crate) fn decode(dtype: Dtype, bytes: &[u8], values: &mut Vec<f32>) {
     fn words<const BYTES: usize>(bytes: &[u8], values: &mut Vec<f32>, number: impl Fn([u8; BYTES]) -> f32) {
         values.extend(bytes.as_chunks().0.iter().map(|word| number(*word)));
     }

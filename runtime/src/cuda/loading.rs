@@ -2,7 +2,7 @@
 //!
 //! In: the launches that a plan was lowered to. Out: kernels loaded, once each, and tables that say where buffers lie.
 
-use super::binding::Binding;
+use super::binding::{Binding, Room};
 use super::memory::failed;
 use super::{Cuda, Loaded};
 use crate::driver::{Driver, Text};
@@ -63,7 +63,7 @@ impl<D: Driver> Cuda<D> {
     /// Writes where buffers lie into the tables of a plan.
     pub(super) fn fill_tables(&mut self, index: usize) -> Result<(), ExecutorError> {
         let Loaded { plan, places, .. } = &self.plans[index];
-        let binding = Binding { plan, places, memory: &self.memory, kernels: &self.kernels };
+        let binding = Binding { plan, room: Room::Placed(places, &self.memory), kernels: &self.kernels };
         for (entries, at) in places.tables() {
             let bytes = binding.table(&self.driver, entries)?;
             self.driver.upload(at, &bytes).map_err(|error| failed("fill a table of tensors", error))?;

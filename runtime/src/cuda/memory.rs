@@ -212,7 +212,10 @@ impl Memory {
             (Some(Place::Transient(offset)), Some((allocation, _))) => Some(Address { allocation, offset }),
             _ => None,
         };
-        at.map(|at| at.after(column * plan.buffer(id).dtype.bytes()))
-            .ok_or_else(|| ExecutorError::Plan(format!("`{}` has no place in memory", plan.buffer(id).name)))
+        at.map(|at| at.after(column * plan.buffer(id).dtype.bytes())).ok_or_else(|| missing(plan, id))
     }
+}
+
+pub(super) fn missing(plan: &Plan, id: BufferId) -> ExecutorError {
+    ExecutorError::Plan(format!("`{}` has no place in memory", plan.buffer(id).name))
 }

@@ -5,14 +5,16 @@
 //! then on. Must not know models, data, or where texts come from.
 
 mod binding;
-mod elements;
+mod calls;
+pub(crate) mod elements;
 mod loading;
 mod memory;
 mod recording;
 
 use crate::driver::{self, Address, Command, Driver, DriverError, Event, Kernel};
 pub use binding::product;
-use binding::{Binding, describe};
+use binding::{Binding, Room, describe};
+pub use calls::Caller;
 use elements::{decode, encode};
 use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::BufferId;
@@ -129,7 +131,7 @@ impl<D: Driver> Cuda<D> {
         micro: MicroStep,
     ) -> Result<(Vec<Command>, Vec<Origin>), ExecutorError> {
         let Loaded { plan, places, lowered, born, .. } = loaded;
-        let binding = Binding { plan, places, memory: &self.memory, kernels: &self.kernels };
+        let binding = Binding { plan, room: Room::Placed(places, &self.memory), kernels: &self.kernels };
         let (mut commands, mut origins) = (Vec::new(), Vec::new());
         for index in steps {
             let launches = match &lowered[at(micro)][index] {
