@@ -7,23 +7,23 @@
 //! the count may differ: behind a `cfg`, inside a function, in the hands of another macro.
 
 use crate::cubins::Cubins;
+use crate::declaration::{Declared, Subject};
 use crate::generate::{Generated, declared};
 use crate::tokens;
 use crate::write::{Owner, write};
-use kernwright_plan::shape::Shape;
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use syn::{Attribute, DeriveInput, Item, Meta};
 
-/// A model in a file.
+/// A model, or attention alone, in a file.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// Whose copies its are.
     pub owner: Owner,
     /// What it declares.
-    pub shape: Shape,
+    pub declared: Declared,
     /// Its kernels for each target.
     pub kernels: Vec<Generated>,
 }
@@ -38,8 +38,8 @@ pub fn models(file: &Path, package: &str, overriding: Option<&str>) -> Vec<Model
     seen.walk(syntax.items, !is_conditional(&syntax.attrs));
     let mut models = Vec::new();
     let mut names = Vec::new();
-    for input in seen.structs.iter().filter(|input| derives_transformer(input)) {
-        let declaration = tokens::read(input).declaration;
+    for (input, subject) in seen.structs.iter().filter_map(|input| Some((input, derived(input)?))) {
+        let declaration = tokens::read_as(subject, input).declaration;
         let name = declaration.name.clone();
         let nth = names.iter().filter(|other| **other == name).count();
         names.push(name.clone());
@@ -48,18 +48,18 @@ pub fn models(file: &Path, package: &str, overriding: Option<&str>) -> Vec<Model
         if count(&tokens, &ident, Some("struct")) != n_seen || count(&seen.macros, &ident, None) > 0 {
             continue;
         }
-        let Ok((shape, kernels)) = declared(&declaration, overriding) else { continue };
+        let Ok((declared, kernels)) = declared(&declaration, overriding) else { continue };
         let source = file.to_string_lossy().replace('\\', "/");
         let owner = Owner { package: package.to_owned(), model: name, source, nth };
-        models.push(Model { owner, shape, kernels });
+        models.push(Model { owner, declared, kernels });
     }
     models
 }
 
 /// Writes the copies of a model in `file`, as far as that is possible, and says where those of its kernels are.
 pub fn copy(file: &Path, model: &Model, target_dir: &Path, cubins: Option<&Cubins>) -> Vec<PathBuf> {
-    let Model { owner, shape, kernels } = model;
-    let copies = write(target_dir, owner, shape, kernels, cubins).unwrap_or_default();
+    let Model { owner, declared, kernels } = model;
+    let copies = write(target_dir, owner, &declared.text(), kernels, cubins).unwrap_or_default();
     // Cargo runs the script again if a file is newer than its last run, and these were just written.
     if let Ok(modified) = fs::metadata(file).and_then(|data| data.modified()) {
         for copy in &copies {
@@ -116,12 +116,15 @@ fn count(stream: &TokenStream, word: &str, keyword: Option<&str>) -> usize {
     n
 }
 
-fn derives_transformer(input: &DeriveInput) -> bool {
-    input.attrs.iter().any(|attribute| {
-        let mut found = false;
+/// What a struct declares, by the first of our derives that it has.
+fn derived(input: &DeriveInput) -> Option<Subject> {
+    input.attrs.iter().find_map(|attribute| {
+        let mut found = None;
         if let (true, Meta::List(_)) = (attribute.path().is_ident("derive"), &attribute.meta) {
             let _ = attribute.parse_nested_meta(|derive| {
-                found |= derive.path.segments.last().is_some_and(|last| last.ident == "Transformer");
+                let last = derive.path.segments.last();
+                let mut all = [Subject::Model, Subject::Attention].into_iter();
+                found = found.or(all.find(|one| last.is_some_and(|last| last.ident == one.derive())));
                 Ok(())
             });
         }

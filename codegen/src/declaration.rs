@@ -3,14 +3,105 @@
 //! In: fields and mistakes of form. Out: a Shape, or all mistakes of form and meaning together. Must not know any
 //! field name.
 
+use kernwright_plan::arch::Arch;
 use kernwright_plan::field::{Field, Problem};
-use kernwright_plan::shape::{self, Shape};
+use kernwright_plan::kernels;
+use kernwright_plan::plan::Plan;
+use kernwright_plan::shape::{self, ATTENTION_SECTIONS, AttentionShape, Shape};
 
 pub use kernwright_plan::shape::SECTIONS;
+
+/// What a declaration is of; each has a derive of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Subject {
+    /// A whole model: `#[derive(Transformer)]`.
+    #[default]
+    Model,
+    /// Attention alone: `#[derive(Attention)]`.
+    Attention,
+}
+
+impl Subject {
+    /// The name of its derive.
+    #[must_use]
+    pub fn derive(self) -> &'static str {
+        match self {
+            Self::Model => "Transformer",
+            Self::Attention => "Attention",
+        }
+    }
+
+    /// What messages call it.
+    #[must_use]
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Model => "a model",
+            Self::Attention => "attention",
+        }
+    }
+
+    /// Its sections; the first one also says where the facade is.
+    #[must_use]
+    pub fn sections(self) -> &'static [&'static str] {
+        match self {
+            Self::Model => SECTIONS,
+            Self::Attention => ATTENTION_SECTIONS,
+        }
+    }
+}
+
+/// What was declared.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Declared {
+    /// A whole model.
+    Model(Box<Shape>),
+    /// Attention alone.
+    Attention(AttentionShape),
+}
+
+impl Declared {
+    /// Its canonical text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Model(shape) => shape.text(),
+            Self::Attention(shape) => shape.text(),
+        }
+    }
+
+    /// The GPUs it is for; empty means all.
+    #[must_use]
+    pub fn targets(&self) -> &[Arch] {
+        match self {
+            Self::Model(shape) => &shape.targets,
+            Self::Attention(shape) => &shape.targets,
+        }
+    }
+
+    /// Those GPUs as text.
+    #[must_use]
+    pub fn targets_text(&self) -> String {
+        match self {
+            Self::Model(shape) => shape.targets_text(),
+            Self::Attention(shape) => shape.targets_text(),
+        }
+    }
+
+    /// Plans that between them have all its kernels.
+    #[must_use]
+    pub fn plans(&self) -> Vec<Plan> {
+        match self {
+            Self::Model(shape) => kernels::plans(shape),
+            Self::Attention(shape) => kernels::attention_plans(shape),
+        }
+    }
+}
 
 /// The fields of one declared model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Declaration {
+    /// What it is of.
+    pub subject: Subject,
     /// The name of the struct.
     pub name: String,
     /// Every field, in the order of the text.
@@ -27,6 +118,17 @@ impl Declaration {
     /// Every mistake, in the order of the text. Where the form is wrong, what the value would mean is not judged.
     pub fn shape(&self) -> Result<Shape, Vec<Problem>> {
         self.read(shape::parse)
+    }
+
+    /// What it declares.
+    ///
+    /// # Errors
+    /// As [`Self::shape`].
+    pub fn declared(&self) -> Result<Declared, Vec<Problem>> {
+        match self.subject {
+            Subject::Model => self.shape().map(|shape| Declared::Model(Box::new(shape))),
+            Subject::Attention => self.read(shape::parse_attention).map(Declared::Attention),
+        }
     }
 
     /// What `parse` makes of its fields.
@@ -74,7 +176,7 @@ mod tests {
     use super::*;
     use kernwright_plan::arch;
     use kernwright_plan::ops::activation::ActivationKind;
-    use kernwright_plan::shape::{FIELDS, Kind, PLANNED};
+    use kernwright_plan::shape::{ATTENTION_FIELDS, FIELDS, Kind, PLANNED};
 
     #[test]
     fn what_a_message_quotes_neither_breaks_nor_floods_it() {
@@ -144,6 +246,33 @@ mod tests {
         for section in SECTIONS {
             assert!(!rows_of(section).is_empty());
         }
+    }
+
+    #[test]
+    fn the_documentation_of_attention_alone_has_every_field_with_its_default() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/attention.md");
+        let Ok(text) = std::fs::read_to_string(path) else {
+            return; // Packaged without the repository.
+        };
+        for row in ATTENTION_FIELDS {
+            let line = text.lines().find(|line| line.starts_with(&format!("| `{}` |", row.key())));
+            let line = line.unwrap_or_else(|| panic!("`{}` is not documented", row.path));
+            let cells: Vec<_> = line.split('|').map(str::trim).collect();
+            let value = if matches!(row.kind, Kind::Flag) { "flag".to_owned() } else { row.allowed() };
+            let default = match (row.default, row.kind) {
+                (None, _) => "-",
+                (Some("absent"), Kind::Flag) => "off",
+                (Some(default), _) => default,
+            };
+            let plain = |text: &str| text.replace('`', "");
+            assert_eq!((cells[2], plain(cells[3])), (&*value, plain(default)), "`{}`: {line}", row.path);
+        }
+        let (_, example) = text.split_once("```rust\n").expect("there is an example");
+        let from = example.find("#[derive").expect("it declares something");
+        let declared =
+            &example[from..example.find("struct Seed;").expect("on a struct") + "struct Seed;".len()];
+        let input = syn::parse_str(declared).expect("it is Rust");
+        assert!(crate::tokens::read_as(Subject::Attention, &input).declaration.declared().is_ok());
     }
 
     #[test]

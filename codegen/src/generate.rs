@@ -1,13 +1,14 @@
-//! A Shape becomes CUDA text: every kernel any run of it may choose, for each target.
+//! What was declared becomes CUDA text: every kernel any run of it may choose, for each target.
 //!
-//! In: a Shape and its targets. Out: [`Generated`] kernels. Must not know files or the environment.
+//! In: a Shape, or attention alone, and its targets. Out: [`Generated`] kernels. Must not know files or the environment.
 
-use crate::declaration::Declaration;
+use crate::declaration::{Declaration, Declared};
 use crate::render::{RenderError, render};
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::chain;
 use kernwright_plan::field::Problem;
 use kernwright_plan::kernels;
+use kernwright_plan::plan::Plan;
 use kernwright_plan::shape::Shape;
 use kernwright_plan::spec::KernelSpec;
 use std::collections::HashMap;
@@ -56,28 +57,28 @@ pub enum GenerateError {
 pub fn declared(
     declaration: &Declaration,
     overriding: Option<&str>,
-) -> Result<(Shape, Vec<Generated>), Vec<Problem>> {
+) -> Result<(Declared, Vec<Generated>), Vec<Problem>> {
     let nowhere = |message| vec![Problem { at: None, message }];
-    let shape = declaration.shape()?;
-    let targets = targets(&shape, overriding).map_err(nowhere)?;
-    match generate(&shape, &targets) {
-        Ok(all) => Ok((shape, all)),
+    let declared = declaration.declared()?;
+    let targets = targets(declared.targets(), overriding).map_err(nowhere)?;
+    match of_plans(&declared.plans(), &targets) {
+        Ok(all) => Ok((declared, all)),
         Err(error) => Err(nowhere(chain(&error))),
     }
 }
 
 /// The GPUs to generate for: those in `overriding` (the content of `KERNWRIGHT_TARGETS`: names between commas or
-/// spaces, in the table or declared by the Shape) if it names any, else those the Shape declares, else all.
+/// spaces, in the table or among those declared) if it names any, else those declared, else all.
 ///
 /// # Errors
 /// A line on the names nobody knows, with those that are allowed.
-pub fn targets(shape: &Shape, overriding: Option<&str>) -> Result<Vec<Arch>, String> {
+pub fn targets(declared: &[Arch], overriding: Option<&str>) -> Result<Vec<Arch>, String> {
     let names: Vec<&str> = overriding
         .unwrap_or_default()
         .split(|sign: char| sign == ',' || sign.is_whitespace())
         .filter(|name| !name.is_empty())
         .collect();
-    let find = |name: &str| shape.targets.iter().find(|arch| arch.name == name).or_else(|| arch::find(name));
+    let find = |name: &str| declared.iter().find(|arch| arch.name == name).or_else(|| arch::find(name));
     let unknown: Vec<_> =
         names.iter().filter(|name| find(name).is_none()).map(|name| format!("`{name}`")).collect();
     if !unknown.is_empty() {
@@ -91,7 +92,7 @@ pub fn targets(shape: &Shape, overriding: Option<&str>) -> Result<Vec<Arch>, Str
         }
     }
     if targets.is_empty() {
-        targets.clone_from(&shape.targets);
+        targets.extend_from_slice(declared);
     }
     if targets.is_empty() {
         targets.extend_from_slice(arch::ALL);
@@ -104,11 +105,18 @@ pub fn targets(shape: &Shape, overriding: Option<&str>) -> Result<Vec<Arch>, Str
 /// # Errors
 /// The first kernel that cannot be rendered.
 pub fn generate(shape: &Shape, targets: &[Arch]) -> Result<Vec<Generated>, GenerateError> {
+    of_plans(&kernels::plans(shape), targets)
+}
+
+/// Every kernel of some plans for each of `targets`, likewise.
+///
+/// # Errors
+/// As [`generate`].
+pub fn of_plans(plans: &[Plan], targets: &[Arch]) -> Result<Vec<Generated>, GenerateError> {
     let mut all = Vec::new();
-    let plans = kernels::plans(shape);
     for arch in targets {
         let mut seen: HashMap<String, KernelSpec> = HashMap::new();
-        for spec in kernels::of_plans(&plans, arch) {
+        for spec in kernels::of_plans(plans, arch) {
             let kernel = spec.name();
             match seen.get(&kernel) {
                 Some(earlier) if *earlier == spec => continue,
@@ -144,15 +152,19 @@ mod tests {
     #[test]
     fn targets_are_overridden_then_declared_then_all() {
         let mut shape = tiny();
-        assert_eq!(targets(&shape, None).expect("all").len(), arch::ALL.len());
+        assert_eq!(targets(&shape.targets, None).expect("all").len(), arch::ALL.len());
         shape.targets = vec![arch::ALL[1].clone()];
-        assert_eq!(names(&targets(&shape, Some(" , ")).expect("declared")), [&*arch::ALL[1].name]);
-        let overridden = targets(&shape, Some("sm_90a, sm_80 sm_90a")).expect("overridden");
+        assert_eq!(names(&targets(&shape.targets, Some(" , ")).expect("declared")), [&*arch::ALL[1].name]);
+        let overridden = targets(&shape.targets, Some("sm_90a, sm_80 sm_90a")).expect("overridden");
         assert_eq!(names(&overridden), ["sm_90a", "sm_80"]);
         let new = Arch { name: "sm_130".into(), like: Some("sm_120a".into()), ..arch::ALL[0].clone() };
         shape.targets.push(new.clone());
-        assert_eq!(targets(&shape, Some("sm_130")), Ok(vec![new]), "its limits are the declaration's");
-        let error = targets(&shape, Some("sm_90a,sm_91,sm_5")).expect_err("two are unknown");
+        assert_eq!(
+            targets(&shape.targets, Some("sm_130")),
+            Ok(vec![new]),
+            "its limits are the declaration's"
+        );
+        let error = targets(&shape.targets, Some("sm_90a,sm_91,sm_5")).expect_err("two are unknown");
         assert_eq!(
             error,
             format!("KERNWRIGHT_TARGETS: not a known GPU: `sm_91`, `sm_5`, allowed are {}", arch::names())

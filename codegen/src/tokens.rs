@@ -6,15 +6,15 @@
 
 mod value;
 
-use crate::declaration::{Declaration, SECTIONS};
+use crate::declaration::{Declaration, Subject};
 use kernwright_plan::field::{Field, Place, Problem, Value};
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::ext::IdentExt as _;
 use syn::{Attribute, Data, DeriveInput, Meta};
 
-/// Where the facade is, if its dependency was renamed.
-const FACADE: &str = "model.crate";
+/// Where the facade is, if its dependency was renamed; a setting of the first section.
+const FACADE: &str = "crate";
 
 /// Twice what any field needs: the reader calls itself, and a stack ends.
 const DEEPEST: usize = 8;
@@ -48,15 +48,21 @@ pub struct Attributes {
     pub declaration: Declaration,
     /// Where they were written.
     pub places: Places,
-    /// The path of the facade: `::kernwright`, or what `#[model(crate = ...)]` says.
+    /// The path of the facade: `::kernwright`, or what `#[model(crate = ...)]` says (`#[attention(crate = ...)]`).
     pub facade: TokenStream,
+}
+
+/// Reads the attributes of one struct that declares a model.
+#[must_use]
+pub fn read(input: &DeriveInput) -> Attributes {
+    read_as(Subject::Model, input)
 }
 
 /// Reads the attributes of one struct.
 #[must_use]
-pub fn read(input: &DeriveInput) -> Attributes {
+pub fn read_as(subject: Subject, input: &DeriveInput) -> Attributes {
     let name = input.ident.unraw().to_string();
-    let declaration = Declaration { name, ..Declaration::default() };
+    let declaration = Declaration { subject, name, ..Declaration::default() };
     let mut reader = Reader { declaration, places: Vec::new(), facade: None };
     reader.place(&input.ident);
     reader.item_kind(input);
@@ -71,8 +77,8 @@ pub fn read(input: &DeriveInput) -> Attributes {
 }
 
 /// The section an attribute opens, if it is one of ours.
-fn section_name(attribute: &Attribute) -> Option<&'static str> {
-    SECTIONS.iter().copied().find(|section| attribute.path().is_ident(section))
+fn section_name(subject: Subject, attribute: &Attribute) -> Option<&'static str> {
+    subject.sections().iter().copied().find(|section| attribute.path().is_ident(section))
 }
 
 struct Reader {
@@ -103,25 +109,27 @@ impl Reader {
         self.field(path, Value::Text(String::new()), at, at);
     }
 
-    /// Only a struct without parameters is a model.
+    /// Only a struct without parameters declares something.
     fn item_kind(&mut self, input: &DeriveInput) {
+        let (subject, noun) = (self.declaration.subject, self.declaration.subject.noun());
         let fields = match &input.data {
             Data::Struct(data) => Some(&data.fields),
             Data::Enum(data) => {
-                self.problem(data.enum_token, "a model is declared on a `struct`, found an `enum`");
+                self.problem(data.enum_token, format!("{noun} is declared on a `struct`, found an `enum`"));
                 None
             }
             Data::Union(data) => {
-                self.problem(data.union_token, "a model is declared on a `struct`, found a `union`");
+                self.problem(data.union_token, format!("{noun} is declared on a `struct`, found a `union`"));
                 None
             }
         };
         if !input.generics.params.is_empty() {
-            let message = "a model takes no generic parameters: every size is a literal in its attributes";
+            let message =
+                format!("{noun} takes no generic parameters: every size is a literal in its attributes");
             self.problem(&input.generics.params, message);
         }
         for attribute in fields.into_iter().flatten().flat_map(|field| &field.attrs) {
-            if let Some(section) = section_name(attribute) {
+            if let Some(section) = section_name(subject, attribute) {
                 let message = format!("`#[{section}(...)]` belongs on the struct, not on one of its fields");
                 self.problem(attribute.path(), message);
             }
@@ -129,7 +137,7 @@ impl Reader {
     }
 
     fn section(&mut self, attribute: &Attribute) {
-        let Some(section) = section_name(attribute) else { return };
+        let Some(section) = section_name(self.declaration.subject, attribute) else { return };
         let path = attribute.path();
         if self.declaration.fields.iter().any(|field| field.path == section) {
             let message = format!("`#[{section}(...)]` is written twice: put all its fields in one");
@@ -170,7 +178,7 @@ impl Reader {
             return;
         };
         let path = format!("{parent}.{}", name.unraw());
-        if path == FACADE {
+        if name == FACADE && self.declaration.subject.sections().first() == Some(&parent) {
             return self.facade(name, rest);
         }
         match rest {
@@ -205,7 +213,7 @@ impl Reader {
         } else if self.facade.replace(stream(path)).is_some() {
             self.problem(name, "`crate` is given twice");
         } else {
-            self.missing_comma("model", after);
+            self.missing_comma(self.declaration.subject.sections()[0], after);
         }
     }
 

@@ -6,7 +6,7 @@
 
 use crate::cubins::{Cubin, Cubins};
 use crate::generate::Generated;
-use kernwright_plan::shape::Shape;
+use kernwright_plan::shape::hash;
 use kernwright_plan::spec::{KernelSpec, SpecValue};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -64,7 +64,7 @@ struct Owned {
 
 const MANIFEST: &str = "manifest.json";
 
-/// Writes `target/kernwright/<package>/<Model>-<hash>/<arch>/<kernel>.cu` and a manifest per GPU, and removes what
+/// Writes the kernels of what a canonical text declares to `target/kernwright/<package>/<Model>-<hash>/<arch>/<kernel>.cu` and a manifest per GPU, and removes what
 /// they replace. Cubins, where there are any, are copied beside the text. Gives the path of every kernel's text.
 ///
 /// # Errors
@@ -72,13 +72,12 @@ const MANIFEST: &str = "manifest.json";
 pub fn write(
     target_dir: &Path,
     owner: &Owner,
-    shape: &Shape,
+    text: &str,
     all: &[Generated],
     cubins: Option<&Cubins>,
 ) -> io::Result<Vec<PathBuf>> {
     let package = target_dir.join("kernwright").join(&owner.package);
-    let model = package.join(format!("{}-{}", owner.model, shape.hash()));
-    let shape_text = shape.text();
+    let model = package.join(format!("{}-{}", owner.model, hash(text)));
     let arches: BTreeSet<&str> = all.iter().map(|one| &*one.arch.name).collect();
     let mut paths = Vec::new();
     fs::create_dir_all(&package)?;
@@ -110,11 +109,11 @@ pub fn write(
                 generator: concat!("kernwright ", env!("CARGO_PKG_VERSION")),
                 owner: first_owner.as_ref().unwrap_or(owner),
                 arch: &first.arch.name,
-                shape: shape_text.lines().collect(),
+                shape: text.lines().collect(),
                 kernels: kernels.iter().zip(&found).map(|(one, cubin)| kernel(one, cubin.as_ref())).collect(),
             };
-            let text = serde_json::to_string_pretty(&manifest).map_err(io::Error::other)?;
-            write_if_changed(&folder.join(MANIFEST), (text + "\n").as_bytes())?;
+            let json = serde_json::to_string_pretty(&manifest).map_err(io::Error::other)?;
+            write_if_changed(&folder.join(MANIFEST), (json + "\n").as_bytes())?;
         }
     }
     remove_stale(&package, owner, |folder| {

@@ -1,16 +1,17 @@
-//! The derive macro of Kernwright.
+//! The derive macros of Kernwright.
 //!
-//! In: a struct with attributes; cubins, if a build script made some. Out: the constants of `kernwright::Model`, and
-//! copies of the generated kernels below target/. Must not know field names: the Shape knows them.
+//! In: a struct with attributes; cubins, if a build script made some. Out: the constants of `kernwright::Model` or of
+//! `kernwright::Attention`, and copies of the generated kernels below target/. Must not know field names: the Shape knows them.
 
 use kernwright_codegen::cubins::{Cubin, Cubins};
+use kernwright_codegen::declaration::{Declared, Subject};
 use kernwright_codegen::generate::{Generated, declared};
 use kernwright_codegen::target_dir::Whereabouts;
 use kernwright_codegen::tokens::{self, Attributes};
 use kernwright_codegen::write::{Owner, write};
-use kernwright_plan::shape::Shape;
+use kernwright_plan::shape::Layout;
 use proc_macro2::{Span, TokenStream};
-use quote::quote;
+use quote::{format_ident, quote};
 use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
@@ -20,33 +21,73 @@ use syn::{DeriveInput, parse_macro_input};
 /// Declares a model; the attributes are described in `docs/attribute.md`.
 #[proc_macro_derive(Transformer, attributes(model, attention, feed_forward, target))]
 pub fn derive_transformer(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    let input = parse_macro_input!(input as DeriveInput);
-    let Attributes { declaration, places, facade } = tokens::read(&input);
+    derive(Subject::Model, &parse_macro_input!(input as DeriveInput)).into()
+}
+
+/// Declares attention alone; the attributes are described in `docs/attention.md`.
+#[proc_macro_derive(Attention, attributes(attention, target))]
+pub fn derive_attention(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    derive(Subject::Attention, &parse_macro_input!(input as DeriveInput)).into()
+}
+
+fn derive(subject: Subject, input: &DeriveInput) -> TokenStream {
+    let Attributes { declaration, places, facade } = tokens::read_as(subject, input);
     let owner = owner(&declaration.name, input.ident.span());
     let overriding = env::var("KERNWRIGHT_TARGETS").ok();
     let cubins = Cubins::of_this_process();
-    let expanded = match declared(&declaration, overriding.as_deref()) {
-        Ok((shape, all)) => {
-            write_copies(&owner, &shape, &all, cubins.as_ref());
-            let texts = [&*shape.text(), &shape.targets_text()];
-            model(&input, &facade, &declaration.name, texts, &all, cubins.as_ref())
+    let name = &declaration.name;
+    match declared(&declaration, overriding.as_deref()) {
+        Ok((declared, all)) => {
+            let text = declared.text();
+            write_copies(&owner, &text, &all, cubins.as_ref());
+            let texts = [&*text, &declared.targets_text()];
+            constants(
+                input,
+                &facade,
+                (name, texts),
+                &interface(subject, Some(&declared)),
+                &all,
+                cubins.as_ref(),
+            )
         }
         Err(problems) => {
             let errors = places.errors(&problems).map(|error| error.to_compile_error());
-            // Without it, every use of the model would be an error too, and bury these.
-            let stub = model(&input, &facade, &declaration.name, ["", ""], &[], None);
+            // Without it, every use of what is declared would be an error too, and bury these.
+            let stub = constants(input, &facade, (name, ["", ""]), &interface(subject, None), &[], None);
             quote!(#errors #stub)
         }
-    };
-    expanded.into()
+    }
+}
+
+/// The trait that the struct gets, and what it has there besides text.
+fn interface(subject: Subject, declared: Option<&Declared>) -> (TokenStream, TokenStream) {
+    match (subject, declared) {
+        (Subject::Attention, Some(Declared::Attention(shape))) => {
+            let element = format_ident!("{}", shape.dtype.name());
+            let tensors = match shape.layout {
+                Layout::Packed => quote!(Packed),
+                Layout::Bshd => quote!(Separate),
+            };
+            (quote!(Attention), attention_types(&quote!(#element), &tensors))
+        }
+        (Subject::Attention, _) => (quote!(Attention), attention_types(&quote!(bf16), &quote!(Separate))),
+        (Subject::Model, _) => (quote!(Model), TokenStream::new()),
+    }
+}
+
+fn attention_types(element: &TokenStream, tensors: &TokenStream) -> TokenStream {
+    quote! {
+        type Element = __kernwright::attention::elements::#element;
+        type Tensors = __kernwright::attention::#tensors;
+    }
 }
 
 /// The constants, `SHAPE` and `TARGETS` as given. Text that several GPUs share is there once.
-fn model(
+fn constants(
     input: &DeriveInput,
     facade: &TokenStream,
-    name: &str,
-    [shape, targets]: [&str; 2],
+    (name, [shape, targets]): (&str, [&str; 2]),
+    (interface, types): &(TokenStream, TokenStream),
     all: &[Generated],
     cubins: Option<&Cubins>,
 ) -> TokenStream {
@@ -74,7 +115,8 @@ fn model(
             const _: ::core::option::Option<&str> = ::core::option_env!("KERNWRIGHT_TARGETS");
             const TEXTS: &[&str] = &[#(#texts),*];
             #[automatically_derived]
-            impl #impl_generics __kernwright::Model for #ident #type_generics #where_clause {
+            impl #impl_generics __kernwright::#interface for #ident #type_generics #where_clause {
+                #types
                 const NAME: &'static str = #name;
                 const SHAPE: &'static str = #shape;
                 const TARGETS: &'static str = #targets;
@@ -86,11 +128,11 @@ fn model(
 }
 
 /// Copies to read. A failure is nobody's error: the text that counts is in the constants.
-fn write_copies(owner: &Owner, shape: &Shape, all: &[Generated], cubins: Option<&Cubins>) {
+fn write_copies(owner: &Owner, text: &str, all: &[Generated], cubins: Option<&Cubins>) {
     let is_editor = env::current_exe().is_ok_and(|exe| exe.to_string_lossy().contains("rust-analyzer"));
     let target_dir = Whereabouts::of_this_process().target_dir();
     if let (false, false, Some(target_dir)) = (is_editor, owner.package.is_empty(), target_dir) {
-        let _ = write(&target_dir, owner, shape, all, cubins);
+        let _ = write(&target_dir, owner, text, all, cubins);
     }
 }
 

@@ -1,13 +1,14 @@
 //! The closed set of kernels that any run of a Shape may choose on a GPU.
 
 use crate::arch::Arch;
+use crate::attention_step::{Pass, attention_step};
 use crate::dtype;
 use crate::launch::{Launch, Lowered};
 use crate::options::{AttentionPath, Options};
 use crate::passes::split_heads;
 use crate::passes::{ABLATIONS, MULTI_TENSOR_UPDATE, SWITCHES, forward::Head, forward_step, train_step};
 use crate::plan::Plan;
-use crate::shape::Shape;
+use crate::shape::{AttentionShape, Shape};
 use crate::spec::KernelSpec;
 
 /// Every kernel, sorted by name, each once.
@@ -50,6 +51,20 @@ pub fn plans(shape: &Shape) -> Vec<Plan> {
     for options in &every {
         plans.push(train_step(shape, options, 1, 1));
         plans.extend([Head::Loss, Head::Logits(1)].map(|head| forward_step(shape, options, 1, 1, head)));
+    }
+    plans
+}
+
+/// The same for attention alone.
+#[must_use]
+pub fn attention_plans(shape: &AttentionShape) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for in_turns in [false, true] {
+        for options in split_heads::both(&Options { in_turns, ..Options::default() }) {
+            for pass in Pass::ALL {
+                plans.extend([1, LONG].map(|length| attention_step(shape, &options, 1, length, pass)));
+            }
+        }
     }
     plans
 }

@@ -5,6 +5,7 @@
 //! template engine, no macro, no GPU library and no threads.
 
 pub mod arch;
+pub mod attention_step;
 pub mod buffer;
 pub mod card;
 #[cfg(feature = "reference")]
@@ -36,6 +37,7 @@ pub mod tape;
 pub mod tensor_map;
 pub mod tile;
 
+pub use attention_step::attention_step;
 pub use chain::chain;
 pub use kernels::kernels;
 pub use options::Options;

@@ -3,7 +3,7 @@
 use super::*;
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::dtype::Dtype;
-use kernwright_plan::shape::presets;
+use kernwright_plan::shape::{Shape, presets};
 use kernwright_plan::spec::field;
 use std::time::{Duration, SystemTime};
 
@@ -68,7 +68,8 @@ fn folder_of(shape: &Shape, arch: &str) -> String {
 fn kernels_and_a_manifest_lie_in_a_folder_per_gpu() {
     let folder = Folder::new("layout");
     let all = [generated(&arch::ALL[0], 64), generated(&arch::ALL[1], 64)];
-    let paths = write(&folder.0, &owner("src/main.rs"), &shape(2), &all, None).expect("it can be written");
+    let paths =
+        write(&folder.0, &owner("src/main.rs"), &shape(2).text(), &all, None).expect("it can be written");
     let kernel = &all[0].kernel;
     let expected: Vec<_> = ["sm_80", "sm_86"]
         .into_iter()
@@ -95,7 +96,8 @@ fn kernels_and_a_manifest_lie_in_a_folder_per_gpu() {
 fn a_file_is_touched_only_when_its_text_changed() {
     let folder = Folder::new("untouched");
     let mut all = [generated(&arch::ALL[0], 64), generated(&arch::ALL[0], 128)];
-    let paths = write(&folder.0, &owner("src/main.rs"), &shape(2), &all, None).expect("it can be written");
+    let paths =
+        write(&folder.0, &owner("src/main.rs"), &shape(2).text(), &all, None).expect("it can be written");
     let long_ago = SystemTime::now() - Duration::from_secs(3600);
     let files = folder.files();
     for file in &files {
@@ -103,7 +105,7 @@ fn a_file_is_touched_only_when_its_text_changed() {
         file.set_modified(long_ago).expect("times can be set");
     }
     all[1].text.push_str("// changed\n");
-    write(&folder.0, &owner("src/main.rs"), &shape(2), &all, None).expect("it can be written");
+    write(&folder.0, &owner("src/main.rs"), &shape(2).text(), &all, None).expect("it can be written");
     assert_eq!(folder.files(), files, "no temporary file is left");
     for file in &files {
         let path = folder.0.join(file);
@@ -119,7 +121,7 @@ fn what_is_no_longer_generated_is_removed() {
     let mine = owner("src/main.rs");
     let other = owner("src/other.rs");
     let write = |owner: &Owner, layers, all: &[Generated]| {
-        write(&folder.0, owner, &shape(layers), all, None).expect("it can be written");
+        write(&folder.0, owner, &shape(layers).text(), all, None).expect("it can be written");
     };
     write(&other, 9, &[generated(sm_80, 64)]);
     let others = folder.files();
@@ -159,7 +161,7 @@ fn structs_of_one_name_in_one_file_leave_each_other_alone() {
         let build = |layers| {
             for (owner, layers) in [(&first, 2), (&second, layers)] {
                 let all = [generated(&arch::ALL[0], 64)];
-                write(&folder.0, owner, &shape(layers), &all, None).expect("it can be written");
+                write(&folder.0, owner, &shape(layers).text(), &all, None).expect("it can be written");
             }
         };
         build(layers);
@@ -170,7 +172,8 @@ fn structs_of_one_name_in_one_file_leave_each_other_alone() {
         // The second changes: what it had goes, what the first has stays.
         build(5);
         let files = folder.files();
-        let lie = |layers| files.iter().any(|file| file.starts_with(&folder_of(&shape(layers), "sm_80")));
+        let lie =
+            |layers| files.iter().any(|file| file.starts_with(&folder_of(&shape(layers), "sm_80")));
         assert_eq!((lie(2), lie(3), lie(5)), (true, false, true), "{name}: {files:?}");
     }
 }
@@ -179,7 +182,8 @@ fn structs_of_one_name_in_one_file_leave_each_other_alone() {
 fn a_folder_that_cannot_be_written_is_an_error_and_no_panic() {
     let folder = Folder::new("blocked");
     fs::write(folder.0.join("kernwright"), "a file in the way").expect("the folder is ours");
-    let result = write(&folder.0, &owner("src/main.rs"), &shape(2), &[generated(&arch::ALL[0], 64)], None);
+    let result =
+        write(&folder.0, &owner("src/main.rs"), &shape(2).text(), &[generated(&arch::ALL[0], 64)], None);
     assert!(result.is_err());
     assert_eq!(folder.files(), ["kernwright"]);
 }
@@ -195,7 +199,7 @@ fn a_cubin_lies_beside_its_text_and_goes_with_it() {
         cubins.store(one, b"cubin", &remarks).expect("the folder is ours");
     }
     let written = |cubins| {
-        write(&folder.0, &owner("src/main.rs"), &shape(2), &all, cubins).expect("it can be written");
+        write(&folder.0, &owner("src/main.rs"), &shape(2).text(), &all, cubins).expect("it can be written");
         let manifest = folder.0.join(folder_of(&shape(2), "sm_80")).join(MANIFEST);
         let manifest = fs::read(manifest).expect("it was written");
         let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("it is JSON");

@@ -49,11 +49,16 @@ pub struct FieldRow {
     pub about: &'static str,
 }
 
-const fn count(least: usize, greatest: usize, multiple: usize) -> Kind {
+pub(super) const fn count(least: usize, greatest: usize, multiple: usize) -> Kind {
     Kind::Count { least, greatest, multiple }
 }
 
-const fn row(path: &'static str, kind: Kind, default: Option<&'static str>, about: &'static str) -> FieldRow {
+pub(super) const fn row(
+    path: &'static str,
+    kind: Kind,
+    default: Option<&'static str>,
+    about: &'static str,
+) -> FieldRow {
     FieldRow { path, kind, default, about }
 }
 
@@ -105,7 +110,7 @@ const fn real(above: f64, most: f64) -> Kind {
 }
 
 /// A factor or a bound: far from where fp32 loses what it multiplies.
-const POSITIVE: Kind = real(1e-6, 1e6);
+pub(super) const POSITIVE: Kind = real(1e-6, 1e6);
 
 /// Every field but the targets and the activations, whose tables are their own (`arch`, `ops::activation`). Those of
 /// [`PER_KIND`] may also be said of one kind of layer: `attention.local.window`.
@@ -213,8 +218,20 @@ const ONLY_PER_KIND: [&str; 2] = ["attention.no_rope", "attention.no_window"];
 /// Fields that are read and checked, and whose meaning is not built yet.
 pub const PLANNED: &[&str] = &["feed_forward.experts", "feed_forward.active"];
 
+/// What one kind of declaration may say.
+#[derive(Clone, Copy)]
+pub(super) struct Language {
+    /// The row of a path.
+    pub(super) find: fn(&str) -> Option<&'static FieldRow>,
+    /// Every path but those below `target`.
+    pub(super) paths: fn() -> Vec<String>,
+}
+
+/// That of a model.
+pub(super) const MODEL: Language = Language { find, paths: all_paths };
+
 /// The row of a path; that of a kind of layer is the row of all.
-pub(super) fn find(path: &str) -> Option<&'static FieldRow> {
+fn find(path: &str) -> Option<&'static FieldRow> {
     let of_all = LayerName::ALL.iter().find_map(|name| {
         let rest = path.strip_prefix("attention.")?.strip_prefix(name.name())?.strip_prefix('.')?;
         Some(format!("attention.{rest}"))
@@ -263,7 +280,7 @@ fn quoted(words: &[&str]) -> String {
 }
 
 /// Every path a declaration may use, activations included. `targets` knows those below `target`.
-pub(super) fn all_paths() -> Vec<String> {
+fn all_paths() -> Vec<String> {
     let sections = SECTIONS.iter().map(|section| (*section).to_owned());
     let activations = ActivationKind::ALL.iter().map(|kind| format!("feed_forward.{}", kind.name()));
     let fields =

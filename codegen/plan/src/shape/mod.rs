@@ -3,6 +3,7 @@
 //! In: fields from a front end. Out: a [`Shape`], or every problem with its place. Batch size and sequence length
 //! are not here: one set of kernels serves all of them.
 
+mod alone;
 mod attention;
 mod change;
 mod fields;
@@ -15,11 +16,12 @@ mod suggestion;
 mod targets;
 mod text;
 
+pub use alone::{ATTENTION_FIELDS, ATTENTION_SECTIONS, AttentionShape, Layout};
 pub use attention::{Attention, LayerKind, LayerName, QkNorm, QkNormOrder, Rope};
 pub use fields::{FIELDS, FieldRow, Kind, PLANNED, SECTIONS};
 pub use miniature::Miniature;
 pub use parameters::{Initial, Parameter};
-pub use parse::{parse, parse_text};
+pub use parse::{parse, parse_attention, parse_attention_text, parse_text};
 
 use crate::arch::Arch;
 use crate::dtype::Dtype;
@@ -153,6 +155,15 @@ pub struct FeedForward {
     pub d_ff: usize,
 }
 
+/// Eight hexadecimal digits of a text's FNV-1a hash (G. Fowler, L. Noll, K.-P. Vo), for folder names.
+#[must_use]
+pub fn hash(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{:08x}", (hash ^ (hash >> 32)) & 0xffff_ffff)
+}
+
 impl Shape {
     /// The targets in the flat text form, empty where none is declared. [`Self::text`] leaves them out: what a model is
     /// does not depend on the GPUs it is compiled for.
@@ -161,13 +172,10 @@ impl Shape {
         self.targets.iter().map(Arch::text).collect()
     }
 
-    /// Eight hexadecimal digits of the text's FNV-1a hash (G. Fowler, L. Noll, K.-P. Vo), for folder names.
+    /// The [`hash`] of its text.
     #[must_use]
     pub fn hash(&self) -> String {
-        let hash = self.text().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        format!("{:08x}", (hash ^ (hash >> 32)) & 0xffff_ffff)
+        hash(&self.text())
     }
 
     /// Number of trained values.

@@ -3,11 +3,14 @@
 //! Every value goes through the table in `fields`; relations between fields are checked afterwards, on whatever
 //! could be read, so that one mistake does not hide another.
 
+mod alone;
 mod attention;
 mod sections;
 
+pub use alone::{parse_attention, parse_attention_text};
+
 use super::Shape;
-use super::fields::{self, FIELDS, FieldRow, Kind, all_paths};
+use super::fields::{FIELDS, FieldRow, Kind, Language, MODEL};
 use super::suggestion::{key, meant, unknown};
 use super::targets;
 use crate::field::{Field, Place, Problem, Value, read_text};
@@ -17,11 +20,19 @@ use crate::field::{Field, Place, Problem, Value, read_text};
 /// # Errors
 /// Every problem there is: unknown, repeated, missing or misplaced fields, values out of bounds, values at odds.
 pub fn parse(fields: &[Field]) -> Result<Shape, Vec<Problem>> {
-    let mut reader = Reader { fields, problems: Vec::new(), misspelt: Vec::new() };
+    read(fields, MODEL, Reader::shape)
+}
+
+/// Reads a declaration in one of the languages, of which `whole` makes what it declares.
+fn read<'a, T>(
+    fields: &'a [Field],
+    language: Language,
+    whole: impl FnOnce(&mut Reader<'a>) -> Option<T>,
+) -> Result<T, Vec<Problem>> {
+    let mut reader = Reader { fields, language, problems: Vec::new(), misspelt: Vec::new() };
     reader.check_paths();
-    let shape = reader.shape();
-    match shape {
-        Some(shape) if reader.problems.is_empty() => Ok(shape),
+    match whole(&mut reader) {
+        Some(declared) if reader.problems.is_empty() => Ok(declared),
         _ => {
             reader.problems.sort_by_key(|problem| problem.at.map_or(usize::MAX, |Place(at)| at));
             Err(reader.problems)
@@ -34,17 +45,21 @@ pub fn parse(fields: &[Field]) -> Result<Shape, Vec<Problem>> {
 /// # Errors
 /// As [`parse`], each problem with its line number in front, joined by line ends.
 pub fn parse_text(text: &str) -> Result<Shape, String> {
-    parse(&read_text(text)).map_err(|problems| {
-        let lines = problems.iter().map(|problem| match problem.at {
-            Some(Place(line)) => format!("line {line}: {}", problem.message),
-            None => problem.message.clone(),
-        });
-        lines.collect::<Vec<_>>().join("\n")
-    })
+    parse(&read_text(text)).map_err(|problems| in_lines(&problems))
+}
+
+/// The problems of a text, each with its line number in front.
+fn in_lines(problems: &[Problem]) -> String {
+    let lines = problems.iter().map(|problem| match problem.at {
+        Some(Place(line)) => format!("line {line}: {}", problem.message),
+        None => problem.message.clone(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 struct Reader<'a> {
     fields: &'a [Field],
+    language: Language,
     problems: Vec<Problem>,
     /// Paths that were meant by names nobody knows: they are not missing as well.
     misspelt: Vec<String>,
@@ -60,7 +75,7 @@ impl Reader<'_> {
     }
 
     fn check_paths(&mut self) {
-        let known = all_paths();
+        let known = (self.language.paths)();
         let fields = self.fields;
         let is_unknown = |path: &str| !known.iter().any(|known| known == path) && !targets::is_below(path);
         for (index, field) in fields.iter().enumerate() {
@@ -78,8 +93,8 @@ impl Reader<'_> {
         }
     }
 
-    fn row(path: &str) -> &'static FieldRow {
-        fields::find(path).unwrap_or(&FIELDS[0])
+    fn row(&self, path: &str) -> &'static FieldRow {
+        (self.language.find)(path).unwrap_or(&FIELDS[0])
     }
 
     fn wrong(&mut self, field: &Field, key: &str, allowed: &str) {
@@ -110,7 +125,7 @@ impl Reader<'_> {
     }
 
     fn count(&mut self, path: &str) -> Option<usize> {
-        let row = Self::row(path);
+        let row = self.row(path);
         let Some(field) = self.find(path).cloned() else {
             if row.default.is_none() {
                 self.missing(path, row);
@@ -131,7 +146,7 @@ impl Reader<'_> {
     }
 
     fn real(&mut self, path: &str) -> Option<f64> {
-        let row = Self::row(path);
+        let row = self.row(path);
         let field = self.find(path).cloned()?;
         let Kind::Real { above, most } = row.kind else { return None };
         let value = match field.value {
@@ -177,14 +192,14 @@ impl Reader<'_> {
         {
             return *value;
         }
-        self.wrong(&field, key(path), &Self::row(path).allowed());
+        self.wrong(&field, key(path), &self.row(path).allowed());
         default
     }
 
     /// A list of words, or one word; `None` when the field is absent or wrong. An empty list is wrong.
     fn words(&mut self, path: &str) -> Option<Vec<String>> {
         let field = self.find(path).cloned()?;
-        let Kind::List(allowed) = Self::row(path).kind else { return None };
+        let Kind::List(allowed) = self.row(path).kind else { return None };
         let values = match &field.value {
             Value::List(values) => values.clone(),
             value => vec![value.clone()],
@@ -195,7 +210,7 @@ impl Reader<'_> {
         });
         let words: Option<Vec<_>> = words.collect();
         if words.as_ref().is_none_or(Vec::is_empty) {
-            self.wrong(&field, key(path), &Self::row(path).allowed());
+            self.wrong(&field, key(path), &self.row(path).allowed());
             return None;
         }
         words

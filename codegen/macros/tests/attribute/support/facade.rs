@@ -1,7 +1,8 @@
 //! What the facade gives a user's crate, and nothing else: so that these tests build neither runtime nor program.
-//! `src/model.rs` has the same items; `examples/brain` proves that the derive fits them.
+//! `src/model.rs` and `src/attention` have the same items; `examples` proves that the derives fit them.
 
-pub use kernwright_macros::Transformer;
+#[allow(unused_imports)]
+pub use kernwright_macros::{Attention, Transformer};
 
 #[allow(dead_code)]
 pub trait Model {
@@ -10,6 +11,28 @@ pub trait Model {
     const TARGETS: &'static str;
     const SOURCES: &'static [Source];
     const CUBINS: &'static [Cubin];
+}
+
+#[allow(dead_code)]
+pub trait Attention {
+    type Element;
+    type Tensors;
+    const NAME: &'static str;
+    const SHAPE: &'static str;
+    const TARGETS: &'static str;
+    const SOURCES: &'static [Source];
+    const CUBINS: &'static [Cubin];
+}
+
+#[allow(dead_code)]
+pub mod attention {
+    pub enum Packed {}
+    pub enum Separate {}
+    #[allow(non_camel_case_types)]
+    pub mod elements {
+        pub struct bf16;
+        pub struct fp16;
+    }
 }
 
 #[allow(dead_code)]

@@ -20,7 +20,7 @@ const YARN: [&str; 3] = ["beta_fast", "beta_slow", "attention_factor"];
 impl Reader<'_> {
     pub(super) fn attention(&mut self, d_model: Option<usize>, pattern: &[LayerName]) -> Option<Attention> {
         let heads = self.count("attention.heads");
-        let kv_heads = self.count("attention.kv_heads").or(heads);
+        let kv_heads = self.kv_heads(heads);
         let head_dim = self.count("attention.head_dim");
         let causal = self.causal();
         let qk_norm = self.qk_norm();
@@ -28,10 +28,6 @@ impl Reader<'_> {
         let scale = self.real("attention.scale");
         let (local, global) = self.kinds(pattern);
         let (heads, kv_heads) = (heads?, kv_heads?);
-        if heads % kv_heads != 0 {
-            let at = self.find("attention.kv_heads").map(|field| field.value_at);
-            self.problem(at, format!("`kv_heads` must divide `heads` (`{heads}`), found `{kv_heads}`"));
-        }
         let head_dim = match (head_dim, self.find("attention.head_dim"), d_model) {
             (Some(head_dim), _, _) => head_dim,
             (None, None, Some(d_model)) => self.default_head_dim(d_model, heads)?,
@@ -43,6 +39,16 @@ impl Reader<'_> {
         Some(Attention { heads, kv_heads, head_dim, causal, qk_norm, softcap, scale, local, global })
     }
 
+    /// The heads of keys and values, as many as of queries where nothing is said.
+    pub(super) fn kv_heads(&mut self, heads: Option<usize>) -> Option<usize> {
+        let kv_heads = self.count("attention.kv_heads").or(heads)?;
+        if let Some(heads) = heads.filter(|heads| heads % kv_heads != 0) {
+            let at = self.find("attention.kv_heads").map(|field| field.value_at);
+            self.problem(at, format!("`kv_heads` must divide `heads` (`{heads}`), found `{kv_heads}`"));
+        }
+        Some(kv_heads)
+    }
+
     fn default_head_dim(&mut self, d_model: usize, heads: usize) -> Option<usize> {
         let head_dim = d_model / heads;
         if d_model.is_multiple_of(heads) && (1..=256).contains(&head_dim) {
@@ -50,7 +56,7 @@ impl Reader<'_> {
         }
         let at = self.find("attention.heads").map(|field| field.value_at);
         let found = format!("`head_dim` must be given: `d_model` / `heads` = {d_model} / {heads}");
-        self.problem(at, format!("{found} is not {}", Self::row("attention.head_dim").allowed()));
+        self.problem(at, format!("{found} is not {}", self.row("attention.head_dim").allowed()));
         None
     }
 
@@ -65,7 +71,7 @@ impl Reader<'_> {
             None => false,
             Some(_) => {
                 let field = field.clone()?;
-                self.wrong(&field, key(path), &Self::row(path).allowed());
+                self.wrong(&field, key(path), &self.row(path).allowed());
                 return None;
             }
         };
@@ -185,7 +191,7 @@ impl Reader<'_> {
         for setting in ["factor", "original_context"] {
             if self.find(&at(setting)).is_none() {
                 let place = self.find(path).map(|field| field.value_at);
-                let row = Self::row(&at(setting));
+                let row = self.row(&at(setting));
                 let message = format!("`{setting}` is missing: {} ({})", row.about, row.allowed());
                 self.problem(place, message);
             }
@@ -240,7 +246,7 @@ impl Reader<'_> {
     }
 
     /// `causal` and `full` are one answer under two names, so either may be said, on or off, but not against the other.
-    fn causal(&mut self) -> bool {
+    pub(super) fn causal(&mut self) -> bool {
         let causal = self.said("attention.causal");
         let full = self.said("attention.full");
         if let (Some(on), true) = (causal, causal == full)
