@@ -4,14 +4,15 @@
 //! A GPU is taken where there is one that can run the model, else the CPU; one line on standard error says which, and why.
 
 mod host_memory;
-mod kernels;
 mod products;
 
 use super::{Declared, libraries};
+use crate::device::kernels::{self, Carried};
+use crate::device::target;
 use crate::environment::Environment;
 use crate::terminal;
 use clap::Args;
-use kernwright_compile::{Libraries, Library};
+use kernwright_compile::{Compiler, Libraries, Library};
 use kernwright_plan::Options as PlanOptions;
 use kernwright_plan::arch::Arch;
 use kernwright_plan::card::Card;
@@ -172,7 +173,7 @@ pub(super) fn gpu(
 ) -> Result<Cuda<Gpu>, Box<dyn Error>> {
     let libraries = libraries::find(&environment.places);
     let facts = gpu::find(&libraries, index)?;
-    let arch = target(shape, &facts)?;
+    let arch = target(&shape.targets, &facts)?;
     open((libraries, facts), [&arch, &arch], declared, environment, order)
 }
 
@@ -186,7 +187,7 @@ pub(super) fn gpu_like(
 ) -> Result<Cuda<Gpu>, Box<dyn Error>> {
     let libraries = libraries::find(&environment.places);
     let facts = gpu::find(&libraries, index)?;
-    let arch = target(shape, &facts)?;
+    let arch = target(&shape.targets, &facts)?;
     runs_kernels_of(&arch, like)?;
     open((libraries, facts), [&arch, like], None, environment, order)
 }
@@ -215,14 +216,21 @@ fn open(
     environment: &Environment,
     order: Order,
 ) -> Result<Cuda<Gpu>, Box<dyn Error>> {
+    let carried = Carried::default();
+    if let Some(declared) = declared {
+        carried.add(declared.sources, declared.cubins);
+    }
+    if let (Err(error), false) = (Compiler::open(&libraries), carried.has_cubins(&arch.name)) {
+        return Err(error.into());
+    }
     let settings = gpu::Settings {
         synchronous: environment.gpu_synchronous,
         products: products::settings(order, environment),
     };
-    let cubins = kernels::cubins(&libraries, arch, declared, environment)?;
+    let cubins = kernels::cubins(&libraries, arch, carried.clone(), environment, terminal::note);
     let mut gpu = Gpu::open(&libraries, facts, settings, cubins)?;
     gpu.products_mut().tell(products::tell(environment));
-    Ok(Cuda::new(gpu, like.clone(), kernels::source(like.clone(), declared)))
+    Ok(Cuda::new(gpu, like.clone(), kernels::source(like.clone(), carried)))
 }
 
 /// A GPU for products alone, with the target that plans are lowered for; it compiles no kernels.
@@ -234,7 +242,7 @@ pub(super) fn bare(
 ) -> Result<(Gpu, Arch), Box<dyn Error>> {
     let libraries = libraries::find(&environment.places);
     let facts = gpu::find(&libraries, index)?;
-    let arch = target(shape, &facts)?;
+    let arch = target(&shape.targets, &facts)?;
     let settings = gpu::Settings { synchronous: environment.gpu_synchronous, products };
     let none = |_: &[_]| Err(DriverError::Failed("only products are computed here".to_owned()));
     let mut gpu = Gpu::open(&libraries, facts, settings, Box::new(none))?;
@@ -242,40 +250,10 @@ pub(super) fn bare(
     Ok((gpu, arch))
 }
 
-/// What kernels are made for on a GPU: a target of the Shape with its number, else the row of the table.
-fn target(shape: &Shape, facts: &GpuFacts) -> Result<Arch, String> {
-    let (major, minor) = facts.capability;
-    let number = format!("{major}{minor}");
-    let declared = shape.targets.iter().find(|arch| arch.number() == number);
-    declared.or(facts.arch).cloned().ok_or_else(|| {
-        let name = &facts.name;
-        format!(
-            "`{name}` has compute capability {major}.{minor}, for which there is no target: allowed is {} and later; \
-             one that is newer is declared by one it is like, as in `#[target(sm_{number}(like = sm_120a))]`",
-            kernwright_plan::arch::ALL[0].name
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernwright_compile::Version;
     use kernwright_plan::arch;
-    use kernwright_plan::shape::presets;
-
-    fn facts(capability: (u32, u32)) -> GpuFacts {
-        GpuFacts {
-            index: 0,
-            name: "RTX 9999".to_owned(),
-            capability,
-            arch: arch::of_capability(capability),
-            memory: 1 << 30,
-            multiprocessors: 10,
-            shared_memory: 100 << 10,
-            driver: Version(vec![13, 0]),
-        }
-    }
 
     #[test]
     fn a_device_is_asked_for_by_name_and_number() {
@@ -286,14 +264,6 @@ mod tests {
         for wrong in ["gpu", "cuda:", "cuda:-1", "cuda:x", "cuda3", ""] {
             assert!(parse(wrong).is_err_and(|error| error.contains("`cuda:N`")), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_gpu_gets_the_target_of_its_number_and_a_new_one_is_told_how_to_get_one() {
-        let shape = presets::ALL[0].shape();
-        assert_eq!(target(&shape, &facts((9, 0))).map(|arch| arch.name.to_string()), Ok("sm_90a".to_owned()));
-        let error = target(&shape, &facts((13, 0))).expect_err("nobody knows it");
-        assert!(error.contains("`#[target(sm_130(like = sm_120a))]`"), "{error}");
     }
 
     #[test]

@@ -172,8 +172,7 @@ fn structs_of_one_name_in_one_file_leave_each_other_alone() {
         // The second changes: what it had goes, what the first has stays.
         build(5);
         let files = folder.files();
-        let lie =
-            |layers| files.iter().any(|file| file.starts_with(&folder_of(&shape(layers), "sm_80")));
+        let lie = |layers| files.iter().any(|file| file.starts_with(&folder_of(&shape(layers), "sm_80")));
         assert_eq!((lie(2), lie(3), lie(5)), (true, false, true), "{name}: {files:?}");
     }
 }

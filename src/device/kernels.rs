@@ -1,11 +1,10 @@
 //! Texts and cubins of kernels for a GPU: those a program carries, else those made at start.
 //!
-//! In: the GPU's target and what the program declares. Out: a source of texts for the executor, and a function that makes
+//! In: the GPU's target and what the program carries. Out: a source of texts for the executor, and a function that makes
 //! cubins of them for the driver: ahead of time where the text is the same, else by NVRTC, through the cache.
 
-use super::super::Declared;
 use crate::environment::Environment;
-use crate::terminal::note;
+use crate::model::{Cubin, Source as CarriedText};
 use kernwright_compile::{Cache, Compiler, Libraries, Source as Compilation, compile_all};
 use kernwright_plan::arch::Arch;
 use kernwright_plan::chain;
@@ -13,23 +12,56 @@ use kernwright_plan::spec::KernelSpec;
 use kernwright_runtime::cuda::Source;
 use kernwright_runtime::driver::{DriverError, Text};
 use kernwright_runtime::gpu::Cubins;
-use std::collections::HashMap;
-use std::error::Error;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Compiling for longer is worth a word.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The text of a kernel. Equal names mean equal text, so it does not matter whose Shape asks.
-pub(super) fn source(arch: Arch, declared: Option<Declared>) -> Source {
-    let carried: HashMap<&str, &str> = declared
-        .iter()
-        .flat_map(|declared| declared.sources)
-        .filter(|source| source.arch == arch.name)
-        .map(|source| (source.kernel, source.text))
-        .collect();
-    Box::new(move |spec| match carried.get(spec.name().as_str()) {
-        Some(text) => Ok((*text).to_owned()),
+/// What a program carries of kernels; more may come while it is shared.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Carried(Rc<RefCell<Vec<Declaration>>>);
+
+/// What one derive gave.
+type Declaration = (&'static [CarriedText], &'static [Cubin]);
+
+impl Carried {
+    /// Adds what one derive gave, unless it is there.
+    pub(crate) fn add(&self, sources: &'static [CarriedText], cubins: &'static [Cubin]) {
+        let mut all = self.0.borrow_mut();
+        if !all.iter().any(|(known, _)| std::ptr::eq(*known, sources)) {
+            all.push((sources, cubins));
+        }
+    }
+
+    fn text(&self, arch: &str, kernel: &str) -> Option<&'static str> {
+        let all = self.0.borrow();
+        let mut sources = all.iter().flat_map(|(sources, _)| *sources);
+        Some(sources.find(|source| source.kernel == kernel && source.arch == arch)?.text)
+    }
+
+    /// The cubin that the program carries of this very text.
+    fn cubin(&self, text: &Text, arch: &str) -> Option<&'static [u8]> {
+        let name = text.spec.name();
+        let all = self.0.borrow();
+        all.iter().find_map(|(sources, cubins)| {
+            let source = sources.iter().find(|source| source.arch == arch && source.kernel == name)?;
+            let cubin = cubins.iter().find(|cubin| cubin.arch == arch && cubin.kernel == name)?;
+            (source.text == text.text).then_some(cubin.cubin)
+        })
+    }
+
+    /// Is there a cubin for this target?
+    pub(crate) fn has_cubins(&self, arch: &str) -> bool {
+        self.0.borrow().iter().any(|(_, cubins)| cubins.iter().any(|cubin| cubin.arch == arch))
+    }
+}
+
+/// The text of a kernel. Equal names mean equal text, so it does not matter whose declaration asks.
+pub(crate) fn source(arch: Arch, carried: Carried) -> Source {
+    Box::new(move |spec| match carried.text(&arch.name, &spec.name()) {
+        Some(text) => Ok(text.to_owned()),
         None => render(spec, &arch),
     })
 }
@@ -48,29 +80,25 @@ fn render(_: &KernelSpec, arch: &Arch) -> Result<String, String> {
     ))
 }
 
-/// What makes cubins. NVRTC must be there unless the program carries cubins for this target.
-pub(super) fn cubins(
+/// What makes cubins, and tells of what takes long. NVRTC need not be there for those that the program carries.
+pub(crate) fn cubins(
     libraries: &Libraries,
     arch: &Arch,
-    declared: Option<Declared>,
+    carried: Carried,
     environment: &Environment,
-) -> Result<Cubins, Box<dyn Error>> {
+    tell: fn(&str),
+) -> Cubins {
     let compiler = Compiler::open(libraries);
-    let carries = |cubins: &[crate::model::Cubin]| cubins.iter().any(|cubin| cubin.arch == arch.name);
-    if let (Err(error), false) = (&compiler, declared.is_some_and(|declared| carries(declared.cubins))) {
-        return Err(error.clone().into());
-    }
     let (name, cache) = (arch.name.to_string(), environment.cache.clone());
-    Ok(Box::new(move |texts| {
-        let ready: Vec<Option<&[u8]>> =
-            texts.iter().map(|text| ahead_of_time(text, &name, declared)).collect();
+    Box::new(move |texts| {
+        let ready: Vec<Option<&[u8]>> = texts.iter().map(|text| carried.cubin(text, &name)).collect();
         let missing: Vec<&Text> =
             texts.iter().zip(&ready).filter(|(_, ready)| ready.is_none()).map(|(text, _)| text).collect();
         let mut compiled = match missing.is_empty() {
             true => Vec::new(),
             false => {
                 let compiler = compiler.as_ref().map_err(|error| DriverError::Failed(error.to_string()))?;
-                compile(compiler, cache.as_deref().map(Cache::open), &missing, &name)?
+                compile(compiler, cache.as_deref().map(Cache::open), &missing, &name, tell)?
             }
         }
         .into_iter();
@@ -78,15 +106,7 @@ pub(super) fn cubins(
             .into_iter()
             .filter_map(|ready| ready.map(<[u8]>::to_vec).or_else(|| compiled.next()))
             .collect())
-    }))
-}
-
-/// The cubin that the program carries of this very text.
-fn ahead_of_time(text: &Text, arch: &str, declared: Option<Declared>) -> Option<&'static [u8]> {
-    let (declared, name) = (declared?, text.spec.name());
-    let source = declared.sources.iter().find(|source| source.arch == arch && source.kernel == name)?;
-    let cubin = declared.cubins.iter().find(|cubin| cubin.arch == arch && cubin.kernel == name)?;
-    (source.text == text.text).then_some(cubin.cubin)
+    })
 }
 
 /// Compiles on all cores what the cache does not hold.
@@ -95,6 +115,7 @@ fn compile(
     cache: Option<Cache>,
     texts: &[&Text],
     arch: &str,
+    tell: fn(&str),
 ) -> Result<Vec<Vec<u8>>, DriverError> {
     let start = Instant::now();
     let names: Vec<String> = texts.iter().map(|text| text.spec.name()).collect();
@@ -106,10 +127,10 @@ fn compile(
     let reports = compile_all(compiler, cache.as_ref(), &sources, 0, &|_| {});
     let n_compiled = reports.iter().filter(|report| !report.cached).count();
     if n_compiled > 0 && start.elapsed() > SILENCE {
-        note(&format!("compiled {n_compiled} kernels in {:.1} s", start.elapsed().as_secs_f64()));
+        tell(&format!("compiled {n_compiled} kernels in {:.1} s", start.elapsed().as_secs_f64()));
     }
     if let Some(trouble) = cache.and_then(|cache| cache.note()) {
-        note(&format!("note: {trouble}"));
+        tell(&format!("note: {trouble}"));
     }
     let cubins = reports.into_iter().map(|report| {
         report.result.map_err(|error| DriverError::Compile { kernel: report.name, reason: chain(&error) })

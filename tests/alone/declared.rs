@@ -1,0 +1,44 @@
+//! Declarations that between them have each pair of layout, element type, mask, bound and GPU family.
+
+use crate::calls::Calls;
+use crate::numbers::Number;
+use kernwright::Attention;
+use kernwright::attention::Compiled;
+
+/// Something to be done with each declaration, on a GPU it is declared for.
+pub(crate) trait Case {
+    fn run<A: Attention<Element: Number>>(&self, target: &str)
+    where
+        Compiled<A::Element, A::Tensors>: Calls<A::Element>;
+}
+
+#[derive(Attention)]
+#[attention(heads = 4, kv_heads = 2, head_dim = 24, causal, dtype = bf16)]
+#[target(sm_80)]
+pub(crate) struct Plain;
+
+#[derive(Attention)]
+#[attention(
+    heads = 3, kv_heads = 1, head_dim = 16, full, window = 9, softcap = 2.5, scale = 0.4, dtype = fp16, layout = packed,
+    nondeterministic
+)]
+#[target(sm_80)]
+struct Bounded;
+
+#[derive(Attention)]
+#[attention(heads = 4, kv_heads = 2, head_dim = 40, causal, window = 11, dtype = fp16, layout = packed)]
+#[target(sm_90a)]
+struct Windowed;
+
+#[derive(Attention)]
+#[attention(heads = 2, head_dim = 64, full, softcap = 20.0, dtype = bf16, nondeterministic)]
+#[target(sm_90a)]
+struct Full;
+
+/// Runs it with every declaration.
+pub(crate) fn each(case: &impl Case) {
+    case.run::<Plain>("sm_80");
+    case.run::<Bounded>("sm_80");
+    case.run::<Windowed>("sm_90a");
+    case.run::<Full>("sm_90a");
+}

@@ -1,0 +1,159 @@
+//! `#[derive(Attention)]` as a program uses it: on the emulator, on the host and by the definition, through one interface.
+//!
+//! Declarations cover layouts, element types, masks and GPU families in pairs; sizes are small and odd.
+
+mod calls;
+mod declared;
+mod errors;
+mod numbers;
+
+use calls::{Calls, Content, Gradients};
+use declared::{Case, each};
+use kernwright::{Attention, Device, DeviceBuffer, DeviceKind, DeviceSliceMut};
+use numbers::{Number, close, same, to_bits};
+use std::path::PathBuf;
+
+const BATCH: usize = 2;
+const LENGTH: usize = 37;
+
+/// The emulator as a GPU; `None`, and a line of what is skipped, where there is no host compiler.
+fn emulator(target: &str) -> Option<Device> {
+    kernwright_compile::testing::host_compiler_or_skip(std::env::vars_os(), "attention alone")?;
+    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emulator");
+    Some(Device::emulate(target, &cache).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn open(kind: &DeviceKind) -> Device {
+    Device::open(kind).unwrap_or_else(|error| panic!("{kind}: {error}"))
+}
+
+/// What a declaration computes on a device.
+struct Computed<T> {
+    out: Vec<T>,
+    lse: Vec<f32>,
+    inferred: Vec<T>,
+    gradients: Gradients<T>,
+}
+
+fn compute<A: Attention<Element: Number>>(device: &Device) -> Computed<A::Element>
+where
+    kernwright::attention::Compiled<A::Element, A::Tensors>: Calls<A::Element>,
+{
+    let attention = A::compile(device, BATCH, LENGTH).unwrap_or_else(|error| panic!("{}: {error}", A::NAME));
+    let content = Content::new(device, attention.shape(), BATCH, LENGTH);
+    let (out, lse) = attention.forward(&content.qkv);
+    let gradients = attention.backward(&content.d_out, &content.qkv, &out, &lse);
+    let inferred = attention.infer(&content.qkv);
+    let read = |buffer: &DeviceBuffer<A::Element>| buffer.download().expect("it can be read");
+    Computed {
+        out: read(&out),
+        lse: lse.download().expect("it can be read"),
+        inferred: read(&inferred),
+        gradients: gradients.iter().map(read).collect(),
+    }
+}
+
+/// Holds two devices to each other; tolerances are that of the element type times `factor`.
+fn compare<T: Number>(what: &str, found: &Computed<T>, wanted: &Computed<T>, factor: f64) {
+    close(&format!("{what}: out"), &found.out, &wanted.out, factor);
+    let of_lse = factor * T::EPSILON / <f32 as Number>::EPSILON / 8.0;
+    close(&format!("{what}: lse"), &found.lse, &wanted.lse, of_lse);
+    for (index, (found, wanted)) in found.gradients.iter().zip(&wanted.gradients).enumerate() {
+        close(&format!("{what}: gradient {index}"), found, wanted, factor);
+    }
+}
+
+struct OnTheEmulator;
+
+impl Case for OnTheEmulator {
+    /// All that is said of a declaration in one go: kernels of the emulator are slow to come by.
+    fn run<A: Attention<Element: Number>>(&self, target: &str)
+    where
+        kernwright::attention::Compiled<A::Element, A::Tensors>: Calls<A::Element>,
+    {
+        let Some(device) = emulator(target) else { return };
+        let found = compute::<A>(&device);
+        let wanted = compute::<A>(&open(&DeviceKind::Reference));
+        compare(&format!("{} on {target}", A::NAME), &found, &wanted, 4.0);
+        same(A::NAME, "inference and training", &found.inferred, &found.out);
+        guarded::<A>(&device, &found);
+    }
+}
+
+#[test]
+fn every_layout_type_and_mask_agrees_with_the_definition_on_the_emulator() {
+    each(&OnTheEmulator);
+}
+
+/// Outputs lie between poisoned guards, which stay as they are; what lies between has the bits of another call; and no call
+/// but the first allocates anything.
+fn guarded<A: Attention<Element: Number>>(device: &Device, before: &Computed<A::Element>)
+where
+    kernwright::attention::Compiled<A::Element, A::Tensors>: Calls<A::Element>,
+{
+    const GUARD: usize = 64;
+    let attention = A::compile(device, BATCH, LENGTH).expect("it was compiled before");
+    let content = Content::<A::Element>::new(device, attention.shape(), BATCH, LENGTH);
+    let poison = A::Element::of(-77.0);
+    let room = |len: usize| device.upload(&vec![poison; len + 2 * GUARD]).expect("there is room");
+    let mut out = room(before.out.len());
+    let mut lse = device.upload(&vec![-77.0_f32; before.lse.len() + 2 * GUARD]).expect("there is room");
+    let mut gradients: Vec<_> = before.gradients.iter().map(|one| room(one.len())).collect();
+    let (out_len, lse_len) = (before.out.len(), before.lse.len());
+    let mut allocations = Vec::new();
+    for _ in 0..3 {
+        let out_part = out.slice_mut(GUARD..GUARD + out_len).expect("it is aligned");
+        let lse_part = lse.slice_mut(GUARD..GUARD + lse_len).expect("it is aligned");
+        attention.forward_into(&content.qkv, out_part, lse_part);
+        let parts: Vec<DeviceSliceMut<'_, A::Element>> = gradients
+            .iter_mut()
+            .zip(&before.gradients)
+            .map(|(buffer, one)| buffer.slice_mut(GUARD..GUARD + one.len()).expect("it is aligned"))
+            .collect();
+        let out_part = out.slice(GUARD..GUARD + out_len).expect("it is aligned");
+        let lse_part = lse.slice(GUARD..GUARD + lse_len).expect("it is aligned");
+        attention.backward_into(&content.d_out, &content.qkv, out_part, lse_part, parts);
+        drop(attention.infer(&content.qkv));
+        allocations.push(device.usage().allocations);
+    }
+    assert_eq!(allocations[1..], [allocations[0]; 2], "{}: later calls allocate", A::NAME);
+    let bits = |buffer: &DeviceBuffer<A::Element>| to_bits(&buffer.download().expect("it can be read"));
+    let mut found = vec![("out", bits(&out), to_bits(&before.out))];
+    found.push(("lse", to_bits(&lse.download().expect("it can be read")), to_bits(&before.lse)));
+    if attention.shape().deterministic {
+        for (buffer, wanted) in gradients.iter().zip(&before.gradients) {
+            found.push(("gradients", bits(buffer), to_bits(wanted)));
+        }
+    }
+    let poison = |what: &str| if what == "lse" { to_bits(&[-77.0_f32])[0] } else { to_bits(&[poison])[0] };
+    for (what, found, wanted) in found {
+        let (guards, inner) = (GUARD..found.len() - GUARD, &found[GUARD..found.len() - GUARD]);
+        assert!(inner == wanted, "{}: two calls give other bits of {what}", A::NAME);
+        for (index, word) in found.iter().enumerate().filter(|(index, _)| !guards.contains(index)) {
+            assert_eq!(*word, poison(what), "{}: element {index} of {what}, a guard, was written", A::NAME);
+        }
+    }
+}
+
+struct OnTheHost;
+
+impl Case for OnTheHost {
+    fn run<A: Attention<Element: Number>>(&self, _target: &str)
+    where
+        kernwright::attention::Compiled<A::Element, A::Tensors>: Calls<A::Element>,
+    {
+        let found = compute::<A>(&open(&DeviceKind::Cpu));
+        compare(
+            &format!("{} on the CPU", A::NAME),
+            &found,
+            &compute::<A>(&open(&DeviceKind::Reference)),
+            1.0,
+        );
+        same(A::NAME, "inference and training", &found.inferred, &found.out);
+    }
+}
+
+#[test]
+fn every_layout_type_and_mask_agrees_with_the_definition_on_the_host() {
+    each(&OnTheHost);
+}
