@@ -11,7 +11,7 @@ use kernwright_plan::dtype::Dtype;
 use kernwright_plan::kernels::of_plan;
 use kernwright_plan::launch::Lowered;
 use kernwright_plan::ops::Op;
-use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
+use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form, Window};
 use kernwright_plan::ops::linear::Linear;
 use kernwright_plan::options::AttentionPath;
 use kernwright_plan::passes::{ABLATIONS, SWITCHES, attention, forward::Head, split_heads};
@@ -122,8 +122,8 @@ fn of_attention(arch: &Arch, head_dims: impl Iterator<Item = usize>) -> Vec<Text
             kv_heads: 1,
             head_dim,
             length: 5,
-            causal: is_plain,
-            window: (!is_plain).then_some(3),
+            key_length: 5,
+            window: if is_plain { Window::CAUSAL } else { Window { left: Some(2), right: Some(4) } },
             softcap: (!is_plain).then_some(30.0),
             scale: 0.3,
             form: Form::Fused,

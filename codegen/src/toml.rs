@@ -249,7 +249,7 @@ d_ff = 0x400
             theta = 5e5
             scaling = { is = "llama3", factor = 32.0, original_context = 8192 }
             [attention.local]
-            window = 4096
+            window = { left = 4095, right = 0 }
             rope = { theta = 1e4 }
             [model]
             biases = ["all", "head"]
@@ -265,7 +265,9 @@ d_ff = 0x400
             "attention.rope.scaling.factor = 32.0",
             "attention.rope.scaling.original_context = 8192",
             "attention.local = nothing",
-            "attention.local.window = 4096",
+            "attention.local.window = nothing",
+            "attention.local.window.left = 4095",
+            "attention.local.window.right = 0",
             "attention.local.rope = nothing",
             "attention.local.rope.theta = 10000.0",
             "model.biases = [all, head]",

@@ -25,7 +25,7 @@ use std::rc::Rc;
 /// The most sequences: those that a grid of CUDA takes.
 const MOST_SEQUENCES: usize = 65_535;
 /// The longest sequence: positions are counted in 32 bits, with a margin for windows and tiles.
-const LONGEST: usize = 1 << 30;
+const LONGEST: usize = 1 << 29;
 /// Timed calls whose marks are kept before they are read.
 const MOST_MARKS: usize = 64;
 

@@ -1,6 +1,7 @@
 <% include "device/attention.cuh" %>
 <% include "device/atomics.cuh" %>
 <% include "device/block.cuh" %>
+<% include "device/tiles.cuh" %>
 <% include "device/vector.cuh" %>
 // What the kernels of attention's gradient share: products of fragments, the way of a gradient to memory, and the sums of
 // d_q that many blocks add to.
@@ -74,6 +75,11 @@ __device__ __forceinline__ void round_to_a(u32 (&a)[PARTS][N / 2][4], const floa
 #pragma unroll
         for (i32 n = 0; n < N; n += 2) a_of_d<T>(a[part][n / 2], d[part][n], d[part][n + 1]);
     }
+}
+
+// What exponents of 2 are lowered by: lse, or where a query sees nothing and that is minus infinity, so much that P is 0.
+__device__ __forceinline__ float exponent_of_lse(float lse) {
+    return bits_of_float(lse) == MINUS_INFINITY_BITS ? float_of_bits(INFINITY_BITS) : lse * LOG2_E;
 }
 
 // exp(S - lse) of a product of query and key, lse2 = lse log2(e); `slope` gets the derivative of S by the scaled product.
@@ -178,6 +184,17 @@ __device__ __forceinline__ void write_own_rows(Out* to, i32 stride, const float 
             for (i32 i = 0; i < 8; ++i) values[i] += old[i];
         }
         store_floats(place, values);
+    }
+}
+
+// Makes n_rows rows of a gradient zeros, unless it is added to, 8 columns per thread at a time.
+template <i32 HEAD_DIM, i32 THREADS, typename Out>
+__device__ __forceinline__ void write_zeros(Out* to, i32 stride, i32 add, i32 n_rows) {
+    constexpr i32 WORDS = HEAD_DIM / 8;
+    if (add) return;
+    for (i32 index = threadIdx.x; index < n_rows * WORDS; index += THREADS) {
+        const float zeros[8] = {};
+        store_floats(to + static_cast<i64>(index / WORDS) * stride + index % WORDS * 8, zeros);
     }
 }
 

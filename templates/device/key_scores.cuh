@@ -6,9 +6,9 @@
 // P (1 - (S / c)^2); P itself goes, rounded, to `p`. lse is log2(e) times that, and lies as `statistic_place` says.
 template <typename T, bool CAPPED, typename SEEN, i32 N>
 __device__ __forceinline__ void probabilities(float (&scores)[N], u32 (&p)[N / 8][4], const float* lse, float scale, float cap,
-                                              bool all_seen, i32 length, i32 query, i32 key, i32 lane) {
+                                              bool is_edge, SEEN mask, i32 query, i32 key, i32 lane) {
     constexpr i32 QUERIES = 2 * N;
-    if (!all_seen) {
+    if (is_edge) {
         // The queries that see each of the lane's two keys, counted from the lane's first; those behind the sequence have P = 0.
         const i32 first = query + lane % 4 * 2;
         i32 begin[2];
@@ -16,8 +16,8 @@ __device__ __forceinline__ void probabilities(float (&scores)[N], u32 (&p)[N / 8
 #pragma unroll
         for (i32 i = 0; i < 2; ++i) {
             const i32 own = key + lane / 4 + 8 * i;
-            begin[i] = own < length ? SEEN{length}.first_query(own) - first : QUERIES;
-            end[i] = SEEN::WINDOWED ? SEEN{length}.end_query(own) - first : QUERIES;
+            begin[i] = own < mask.keys ? mask.first_query(own) - first : QUERIES;
+            end[i] = SEEN::WINDOWED ? mask.end_query(own) - first : QUERIES;
         }
 #pragma unroll
         for (i32 i = 0; i < QUERIES / 2; ++i) {

@@ -1,5 +1,6 @@
-<% include "device/mask.cuh" %>
+<% include "device/attention_backward.cuh" %>
 <% include "device/mbarrier.cuh" %>
+<% include "device/tiles.cuh" %>
 <% include "device/warp.cuh" %>
 // How a block that owns keys walks the queries that see them, in attention's gradient on Hopper.
 
@@ -23,8 +24,8 @@ struct KeyWork {
     i32 begin;
     i32 end;
 
-    __device__ __forceinline__ KeyWork(i32 section, i32 heads, i32 kv_heads, i32 length) {
-        const i32 key_tiles = (length + KEYS - 1) / KEYS;
+    __device__ __forceinline__ KeyWork(i32 section, i32 heads, i32 kv_heads, SEEN mask) {
+        const i32 key_tiles = (mask.keys + KEYS - 1) / KEYS;
         const i32 block = static_cast<i32>(blockIdx.x);
         const i32 units = static_cast<i32>(gridDim.x) / key_tiles;
         const i32 first = block / (section * key_tiles) * section;
@@ -38,14 +39,23 @@ struct KeyWork {
         kv_head = SPLIT_HEADS ? owner / (heads / kv_heads) : owner;
         group = SPLIT_HEADS ? 1 : heads / kv_heads;
         first_head = owner * group;
-        const SEEN mask = {length};
-        const i32 first_key = key_tile * KEYS;
-        const i32 end_key = first_key + KEYS < length ? first_key + KEYS : length;
-        begin = mask.first_query(first_key) / QUERIES;
-        end = (mask.end_query(end_key - 1) + QUERIES - 1) / QUERIES;
+        const QueryTiles<SEEN, QUERIES, KEYS> tiles(mask, key_tile * KEYS);
+        begin = tiles.begin;
+        end = tiles.end;
     }
 
+    // None where no query sees any of the keys, which windows alone can do to them: `clear` is all their gradient needs.
     __device__ __forceinline__ i32 steps() const { return group * (end - begin); }
+
+    // Makes the keys' columns of a gradient zeros, unless it is added to.
+    template <i32 HEAD_DIM, i32 THREADS, typename Out>
+    __device__ __forceinline__ void clear(Out* to, i32 stride, i32 add, SEEN mask) const {
+        const i32 first_key = key_tile * KEYS;
+        const i64 row = static_cast<i64>(batch) * mask.keys + first_key;
+        write_zeros<HEAD_DIM, THREADS>(to + row * stride + owner * HEAD_DIM, stride, add,
+                                       mask.keys - first_key < KEYS ? mask.keys - first_key : KEYS);
+    }
+
     __device__ __forceinline__ Step first() const { return {first_head, begin}; }
     __device__ __forceinline__ void advance(Step& step) const {
         if (++step.tile == end) {
@@ -60,13 +70,14 @@ __device__ __forceinline__ i32 statistic_place(i32 query) {
     return query / 16 * 16 + query % 8 / 2 * 4 + query / 8 % 2 * 2 + query % 2;
 }
 
-// A warp brings one statistic of the queries of all steps, `factor` times what lies `from` the sequence's first on, to rings of
-// STAGES: from one stage to the next are 2 QUERIES floats. Queries behind the sequence get `beyond`.
+// A warp brings one statistic of the queries of all steps, which lies `from` the sequence's first on, to rings of STAGES: from one
+// stage to the next are 2 QUERIES floats. It is delta, or lse as `exponent_of_lse`; P of queries behind the sequence is 0.
 template <i32 QUERIES, i32 STAGES, typename WORK>
-__device__ __forceinline__ void bring_statistic(const WORK& work, float* to, const float* from, float factor, float beyond,
-                                                i32 length, Mbarrier* there, Mbarrier* free, i32 lane) {
+__device__ __forceinline__ void bring_statistic(const WORK& work, float* to, const float* from, bool is_lse, i32 length,
+                                                Mbarrier* there, Mbarrier* free, i32 lane) {
     static_assert(QUERIES % WARP_SIZE == 0, "statistics come a warp's width at a time");
     const i32 steps = work.steps();
+    const float beyond = is_lse ? float_of_bits(INFINITY_BITS) : 0.0f;
     float* const own_to = to + statistic_place(lane);
     Step step = work.first();
 #pragma unroll 1
@@ -77,7 +88,8 @@ __device__ __forceinline__ void bring_statistic(const WORK& work, float* to, con
         float own[QUERIES / WARP_SIZE];
 #pragma unroll
         for (i32 n = 0; n < QUERIES / WARP_SIZE; ++n) {
-            own[n] = n * WARP_SIZE < left ? own_from[n * WARP_SIZE] * factor : beyond;
+            const float value = n * WARP_SIZE < left ? own_from[n * WARP_SIZE] : beyond;
+            own[n] = is_lse ? exponent_of_lse(value) : value;
         }
         mbarrier_wait(free + stage, i / STAGES % 2 ^ 1);
 #pragma unroll

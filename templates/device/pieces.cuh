@@ -3,7 +3,7 @@
 // such heads of a sequence are a unit. Blocks take pieces in turns, forth and back, and sections of units are walked from most
 // keys to fewest and back, so that all blocks get as much: pieces that follow each other are alike. Of a section all units are
 // worked on at a time: the L2 cache holds its keys and values, and neighbouring units have the same ones.
-template <i32 QUERIES, i32 HEADS, bool CAUSAL>
+template <i32 QUERIES, i32 HEADS, bool MORE_LATER>
 struct Pieces {
     u32 length, heads, sequences, units_of_section;
     u32 round;
@@ -31,7 +31,7 @@ struct Pieces {
         const u32 unit = first_unit + place % units;
         // The last section ends with the fewest keys.
         const bool few_last = ((n_units - 1) / section - own_section) % 2 == 0;
-        first_query = static_cast<i32>(CAUSAL && few_last ? n_tiles - 1 - tile : tile) * QUERIES;
+        first_query = static_cast<i32>(MORE_LATER && few_last ? n_tiles - 1 - tile : tile) * QUERIES;
         sequence = static_cast<i32>(unit / units_of_sequence);
         head = static_cast<i32>(unit % units_of_sequence) * HEADS;
         return true;

@@ -47,7 +47,7 @@ fn a_wrong_size_is_an_error_that_says_what_is_allowed() {
     );
     for (batch, length, wanted) in [
         (0, 3, "`batch` must be a whole number from 1 to 65535, found `0`"),
-        (1, 0, "`length` must be a whole number from 1 to 1073741824, found `0`"),
+        (1, 0, "`length` must be a whole number from 1 to 536870912, found `0`"),
         (65_536, 3, "`batch` must be a whole number from 1 to 65535, found `65536`"),
     ] {
         let error = Plain::compile(&device, batch, length).expect_err("it is out of bounds");

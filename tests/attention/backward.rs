@@ -6,7 +6,7 @@ use kernwright_plan::Options;
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::dtype::{self, Dtype};
 use kernwright_plan::executor::{Executor, MicroStep, Values};
-use kernwright_plan::ops::attention::{Attention, Form};
+use kernwright_plan::ops::attention::{Attention, Form, Window};
 use kernwright_plan::plan::Plan;
 use kernwright_runtime::emulator;
 
@@ -16,8 +16,8 @@ fn op(head_dim: usize, length: usize) -> Attention {
         kv_heads: 1,
         head_dim,
         length,
-        causal: true,
-        window: None,
+        key_length: length,
+        window: Window::CAUSAL,
         softcap: None,
         scale: (head_dim as f64).sqrt().recip(),
         form: Form::Fused,
@@ -130,7 +130,8 @@ fn gradients_of_split_heads_are_those_of_heads_together() {
 #[test]
 fn large_inputs_and_small_logits_have_finite_gradients() {
     for (length, causal) in [(1, true), (129, true), (129, false)] {
-        let op = Attention { causal, ..op(64, length) };
+        let window = if causal { Window::CAUSAL } else { Window::FULL };
+        let op = Attention { window, ..op(64, length) };
         let large: Vec<f32> = input(&op).iter().map(|value| 6.0 * value).collect();
         // Queries point one way and keys the other: every logit is about -100.
         let (width, q) = ((op.heads + 2 * op.kv_heads) * op.head_dim, op.heads * op.head_dim);

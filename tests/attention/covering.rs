@@ -12,34 +12,47 @@ use kernwright_plan::dtype::{self, Dtype};
 use kernwright_plan::executor::{Executor, MicroStep};
 use kernwright_plan::kernels::of_plan;
 use kernwright_plan::lockstep::{Lockstep, Outcome};
-use kernwright_plan::ops::attention::{Attention, Form};
+use kernwright_plan::ops::attention::{Attention, Form, Window};
 use kernwright_plan::options::Options;
+use kernwright_plan::tile::attention_backward_hopper::takes_turns;
 use kernwright_runtime::emulator::{self, Emulator};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Instant;
 
-const LENGTHS: [usize; 5] = [1, 17, 127, 129, 200];
+/// Queries and keys: as many, more keys, and fewer, so that a mask leaves whole tiles of queries without any.
+const LENGTHS: [[usize; 2]; 7] = [[1, 1], [17, 17], [129, 129], [200, 200], [1, 130], [33, 200], [200, 60]];
 const HEAD_DIMS: [usize; 10] = [8, 40, 64, 80, 96, 128, 136, 192, 200, 256];
 const GROUPS: [usize; 4] = [1, 2, 3, 8];
-const WINDOWS: [Option<usize>; 2] = [None, Some(33)];
 const CAPS: [Option<f64>; 2] = [None, Some(4.0)];
 const ANSWERS: [bool; 2] = [true, false];
+/// No bound, one on either side, and both.
+const WINDOWS: [[Option<usize>; 2]; 7] = [
+    [None, Some(0)],
+    [None, None],
+    [Some(32), Some(0)],
+    [Some(32), Some(32)],
+    [Some(19), None],
+    [None, Some(7)],
+    [Some(5), Some(50)],
+];
 /// With much, more and little shared memory.
 const GPUS: [&str; 3] = ["sm_80", "sm_90a", "sm_86"];
 
 /// Most cases of the covering set.
 const MOST: usize = 300;
 
-/// An index into each axis: length, width, group, window, cap, causal, type, GPU, deterministic, split heads.
-const AXES: usize = 10;
+/// An index into each axis: lengths, width, group, window, cap, type, GPU, deterministic, split heads.
+const AXES: usize = 9;
 type Point = [usize; AXES];
 /// Some axes and what they are to be.
 type Want = Vec<(usize, usize)>;
 
+const LENGTH: usize = 0;
 const HEAD_DIM: usize = 1;
-const DTYPE: usize = 6;
-const GPU: usize = 7;
+const WINDOW: usize = 3;
+const DTYPE: usize = 5;
+const GPU: usize = 6;
 
 fn narrow() -> Vec<Dtype> {
     dtype::ALL.iter().filter(|row| row.bytes == 2).map(|row| row.dtype).collect()
@@ -52,7 +65,6 @@ fn sizes() -> [usize; AXES] {
         GROUPS.len(),
         WINDOWS.len(),
         CAPS.len(),
-        ANSWERS.len(),
         narrow().len(),
         GPUS.len(),
         ANSWERS.len(),
@@ -60,7 +72,8 @@ fn sizes() -> [usize; AXES] {
     ]
 }
 
-/// What the covering set must hold: every two values, and every width, type and GPU.
+/// What the covering set must hold: every two values; every width, type and GPU; and where there are many more keys than
+/// queries or many fewer, every window and GPU.
 fn wants(sizes: &[usize; AXES]) -> BTreeSet<Want> {
     let mut wants = BTreeSet::new();
     for one in 0..AXES {
@@ -70,9 +83,12 @@ fn wants(sizes: &[usize; AXES]) -> BTreeSet<Want> {
             }
         }
     }
-    for a in 0..sizes[HEAD_DIM] {
-        for b in 0..sizes[DTYPE] {
-            wants.extend((0..sizes[GPU]).map(|c| vec![(HEAD_DIM, a), (DTYPE, b), (GPU, c)]));
+    for gpu in 0..sizes[GPU] {
+        for a in 0..sizes[HEAD_DIM] {
+            wants.extend((0..sizes[DTYPE]).map(|b| vec![(HEAD_DIM, a), (DTYPE, b), (GPU, gpu)]));
+        }
+        for a in sizes[LENGTH] - 2..sizes[LENGTH] {
+            wants.extend((0..sizes[WINDOW]).map(|b| vec![(LENGTH, a), (WINDOW, b), (GPU, gpu)]));
         }
     }
     wants
@@ -129,30 +145,37 @@ fn product(sizes: &[usize; AXES]) -> Vec<Point> {
 
 /// A case and the GPU whose kernels it is to run.
 fn case(point: &Point) -> (Case, &'static Arch) {
-    let [length, head_dim, group, window, cap, causal, dtype, gpu, deterministic, split_heads] = *point;
+    let [lengths, head_dim, group, window, cap, dtype, gpu, deterministic, split_heads] = *point;
     let (head_dim, dtype) = (HEAD_DIMS[head_dim], narrow()[dtype]);
+    let ([length, key_length], [left, right]) = (LENGTHS[lengths], WINDOWS[window]);
     let op = Attention {
         heads: GROUPS[group],
         kv_heads: 1,
         head_dim,
-        length: LENGTHS[length],
-        causal: ANSWERS[causal],
-        window: WINDOWS[window],
+        length,
+        key_length,
+        window: Window { left, right },
         softcap: CAPS[cap],
         scale: (head_dim as f64).sqrt().recip(),
         form: Form::Fused,
     };
     // A second sequence and a second head of keys where they cost little.
-    let batch = if op.length < 100 { 2 } else { 1 };
+    let batch = if length < 100 { 2 } else { 1 };
     let kv_heads = if op.heads <= 2 { 2 } else { 1 };
     let op = Attention { heads: op.heads * kv_heads, kv_heads, ..op };
-    let options = Options { deterministic: ANSWERS[deterministic], ..plans::heads(ANSWERS[split_heads]) };
+    let arch = arch::find(GPUS[gpu]).unwrap_or_else(|| panic!("no GPU `{}`", GPUS[gpu]));
+    let options = Options {
+        deterministic: ANSWERS[deterministic],
+        in_turns: takes_turns(arch),
+        ..plans::heads(ANSWERS[split_heads])
+    };
     let label = format!("{batch} x {op:?}, {}, {}, {options:?}", dtype.name(), GPUS[gpu]);
     let plan = plans::plan(&op, batch, [dtype, dtype], &options);
     let find = |name| plan.find(name).unwrap_or_else(|| panic!("no `{name}`"));
-    let (qkv, d_out, output) = (find("qkv"), find("d_out"), find("out"));
-    let fills = vec![(qkv, Fill::Normal(1.3)), (d_out, Fill::Normal(1.0))];
-    let arch = arch::find(GPUS[gpu]).unwrap_or_else(|| panic!("no GPU `{}`", GPUS[gpu]));
+    let (d_out, output) = (find("d_out"), find("out"));
+    let operands = ["qkv", "queries", "keys"].into_iter().filter_map(|name| plan.find(name));
+    let mut fills: Vec<_> = operands.map(|buffer| (buffer, Fill::Normal(1.3))).collect();
+    fills.push((d_out, Fill::Normal(1.0)));
     (Case { label, plan, fills, output, seed: d_out }, arch)
 }
 

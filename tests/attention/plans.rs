@@ -17,19 +17,28 @@ pub(crate) fn heads(split: bool) -> Options {
     if split { always } else { never }
 }
 
-/// Attention and its gradient over `batch` sequences. Inputs are `qkv`, queries, keys and values side by side as in a
-/// model, and `d_out`; gradients, of type `gradient`, lie side by side too.
+/// Attention and its gradient over `batch` sequences. Inputs are `d_out` and `qkv`, queries, keys and values side by side as in
+/// a model; where there are other numbers of them, `queries` and `keys`. Gradients, of type `gradient`, lie likewise.
 pub(crate) fn plan(op: &Attention, batch: usize, [dtype, gradient]: [Dtype; 2], options: &Options) -> Plan {
     let (q, kv, rows) = (op.heads * op.head_dim, op.kv_heads * op.head_dim, batch * op.length);
     let mut plan = Plan::default();
-    let qkv = plan.add("qkv", vec![rows, q + 2 * kv], dtype, Role::Input);
     let d_out = plan.add("d_out", vec![rows, q], dtype, Role::Input);
-    let d_qkv = plan.add("d_qkv", vec![rows, q + 2 * kv], gradient, Role::Output);
-    let columns = [0..q, q..q + kv, q + kv..q + 2 * kv];
+    let pair = |plan: &mut Plan, name: &str, shape: [usize; 2]| {
+        let to = plan.add(format!("d_{name}"), shape.to_vec(), gradient, Role::Output);
+        (plan.add(name, shape.to_vec(), dtype, Role::Input), to)
+    };
+    let views = if op.length == op.key_length {
+        let qkv = pair(&mut plan, "qkv", [rows, q + 2 * kv]);
+        [(qkv, 0..q), (qkv, q..q + kv), (qkv, q + kv..q + 2 * kv)]
+    } else {
+        let queries = pair(&mut plan, "queries", [rows, q]);
+        let keys = pair(&mut plan, "keys", [batch * op.key_length, 2 * kv]);
+        [(queries, 0..q), (keys, 0..kv), (keys, kv..2 * kv)]
+    };
     let (mut reads, mut gradients) = (Vec::new(), Vec::new());
-    for ((slot, gradient), columns) in ["q", "k", "v"].into_iter().zip(GRADIENTS).zip(columns) {
-        reads.push(read(slot, plan.add_view(slot, qkv, columns.clone())));
-        gradients.push(write(gradient, plan.add_view(gradient, d_qkv, columns)));
+    for ((slot, gradient), ((from, to), columns)) in ["q", "k", "v"].into_iter().zip(GRADIENTS).zip(views) {
+        reads.push(read(slot, plan.add_view(slot, from, columns.clone())));
+        gradients.push(write(gradient, plan.add_view(gradient, to, columns)));
     }
     let out = plan.add("out", vec![rows, q], dtype, Role::Activation);
     let lse = plan.add("lse", vec![batch, op.heads, op.length], Dtype::Fp32, Role::Activation);

@@ -68,15 +68,25 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The head's part of a tensor of heads, in one sequence.
-pub(crate) fn head_of<'a>(op: &Attention, of: Matrix<'a>, sequence: usize, head: usize) -> Matrix<'a> {
-    let rows = of.rows(sequence * op.length..(sequence + 1) * op.length);
+/// The head's part of a tensor of heads, in one sequence of so many rows.
+pub(crate) fn head_of<'a>(
+    op: &Attention,
+    of: Matrix<'a>,
+    length: usize,
+    [sequence, head]: [usize; 2],
+) -> Matrix<'a> {
+    let rows = of.rows(sequence * length..(sequence + 1) * length);
     rows.columns(head * op.head_dim..(head + 1) * op.head_dim)
 }
 
 /// The same cut of a tensor that is written: a part per (sequence, `heads` heads), in order.
-pub(crate) fn parts<'a>(op: &Attention, of: MatrixMut<'a>, heads: usize) -> Vec<MatrixMut<'a>> {
-    let sequences = of.row_blocks(op.length).into_iter();
+pub(crate) fn parts<'a>(
+    op: &Attention,
+    of: MatrixMut<'a>,
+    length: usize,
+    heads: usize,
+) -> Vec<MatrixMut<'a>> {
+    let sequences = of.row_blocks(length).into_iter();
     sequences.flat_map(|sequence| sequence.column_blocks(heads * op.head_dim)).collect()
 }
 
@@ -93,11 +103,11 @@ pub(crate) fn forward(op: &Attention, mut slots: Slots<'_>, room: &Workspace) ->
         }
     };
     let group = op.heads / op.kv_heads;
-    let tasks: Vec<_> = parts(op, out, 1).into_iter().zip(lse.chunks_mut(op.length)).collect();
+    let tasks: Vec<_> = parts(op, out, op.length, 1).into_iter().zip(lse.chunks_mut(op.length)).collect();
     tasks.into_par_iter().enumerate().for_each(|(index, (out, lse))| {
         let (sequence, head) = (index / op.heads, index % op.heads);
-        let q = head_of(op, q, sequence, head);
-        let [k, v] = [k, v].map(|of| head_of(op, of, sequence, head / group));
+        let q = head_of(op, q, op.length, [sequence, head]);
+        let [k, v] = [k, v].map(|of| head_of(op, of, op.key_length, [sequence, head / group]));
         room.with(most_scores(op), |scores| one_head(op, [q, k, v], out, lse, scores));
     });
     Ok(())
@@ -127,6 +137,11 @@ fn one_head(op: &Attention, of: [Matrix<'_>; 3], out: MatrixMut<'_>, lse: &mut [
     let mut outs = out.row_blocks(QUERIES).into_iter();
     for (queries, keys) in blocks(op) {
         let Some(mut out) = outs.next() else { return };
+        if keys.is_empty() {
+            out.fill(0.0);
+            lse[queries].fill(f32::NEG_INFINITY);
+            continue;
+        }
         let stride = stride(keys.len());
         let mut scores = MatrixMut::new(&mut *scores, queries.len(), stride, stride);
         matmul(
@@ -141,7 +156,8 @@ fn one_head(op: &Attention, of: [Matrix<'_>; 3], out: MatrixMut<'_>, lse: &mut [
         softmax(op, first, scores.reborrow(), [&mut lse[queries.clone()], &mut sums]);
         matmul(out.reborrow(), Store::Replace, 1.0, scores.view().columns(0..keys.len()), v.rows(keys));
         for (row, query) in queries.enumerate() {
-            let factor = 1.0 / sums[row];
+            // Where nothing is seen it is all 0.
+            let factor = if sums[row] > 0.0 { 1.0 / sums[row] } else { 0.0 };
             out.row(row).iter_mut().for_each(|value| *value *= factor);
             lse[query] += sums[row].ln();
         }

@@ -40,8 +40,8 @@ pub(crate) fn backward(op: &Attention, mut slots: Slots<'_>, room: &Workspace) -
         d_out: slots.read("d_out")?,
         stores: [d_q.store, d_k.store, d_v.store],
     };
-    let d_q = parts(op, d_q.matrix, op.heads / op.kv_heads);
-    let (d_k, d_v) = (parts(op, d_k.matrix, 1), parts(op, d_v.matrix, 1));
+    let d_q = parts(op, d_q.matrix, op.length, op.heads / op.kv_heads);
+    let [d_k, d_v] = [d_k.matrix, d_v.matrix].map(|of| parts(op, of, op.key_length, 1));
     let tasks: Vec<_> = d_q.into_iter().zip(d_k.into_iter().zip(d_v)).collect();
     tasks.into_par_iter().enumerate().for_each(|(index, (d_q, (d_k, d_v)))| {
         room.with(2 * most_scores(op), |words| inputs.one_group(index, d_q, d_k, d_v, words));
@@ -115,7 +115,7 @@ impl Inputs<'_> {
     ) {
         let (op, scale) = (self.op, self.op.scale as f32);
         let (sequence, kv_head) = (index / op.kv_heads, index % op.kv_heads);
-        let [k, v] = [self.k, self.v].map(|of| head_of(op, of, sequence, kv_head));
+        let [k, v] = [self.k, self.v].map(|of| head_of(op, of, op.key_length, [sequence, kv_head]));
         let [store_q, store_k, store_v] = self.stores;
         if store_k == Store::Replace {
             d_k.fill(0.0);
@@ -127,9 +127,16 @@ impl Inputs<'_> {
         let group = op.heads / op.kv_heads;
         for (member, d_q) in d_q.column_blocks(op.head_dim).into_iter().enumerate() {
             let head = kv_head * group + member;
-            let [q, out, d_out] = [self.q, self.out, self.d_out].map(|of| head_of(op, of, sequence, head));
+            let of_head = |of| head_of(op, of, op.length, [sequence, head]);
+            let [q, out, d_out] = [self.q, self.out, self.d_out].map(of_head);
             let lse = &self.lse[(sequence * op.heads + head) * op.length..][..op.length];
-            for ((queries, keys), d_q) in blocks(op).zip(d_q.row_blocks(QUERIES)) {
+            for ((queries, keys), mut d_q) in blocks(op).zip(d_q.row_blocks(QUERIES)) {
+                if keys.is_empty() {
+                    if store_q == Store::Replace {
+                        d_q.fill(0.0);
+                    }
+                    continue;
+                }
                 let (n_keys, stride) = (keys.len(), stride(keys.len()));
                 let mut p = MatrixMut::new(&mut *p, queries.len(), stride, stride);
                 let mut d_s = MatrixMut::new(&mut *d_s, queries.len(), stride, stride);

@@ -6,7 +6,7 @@ use kernwright_plan::Options;
 use kernwright_plan::buffer::{BufferId, Role};
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::executor::{Executor, ExecutorError, MicroStep, PlanId, Values};
-use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form};
+use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form, Window};
 use kernwright_plan::passes;
 use kernwright_plan::plan::{Mode, Phase, Plan, Read, Step, Write};
 use serde::Serialize;
@@ -78,13 +78,14 @@ impl Case {
     }
 
     fn op(&self) -> Attention {
+        let window = self.window.map_or(Window::FULL, Window::nearer);
         Attention {
             heads: self.heads,
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
             length: self.length,
-            causal: self.causal,
-            window: self.window,
+            key_length: self.length,
+            window: if self.causal { window.causal() } else { window },
             softcap: self.softcap,
             scale: (self.head_dim as f64).sqrt().recip(),
             form: Form::Fused,

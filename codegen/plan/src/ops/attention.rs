@@ -1,18 +1,23 @@
-//! Attention with grouped key and value heads; full or causal, of a window or all, with or without a softcap.
+//! Attention with grouped key and value heads; of all keys or a window of them, with or without a softcap.
 //!
 //! Per query head h with kv head h / (heads / kv_heads): `S = scale q k^T`, with a softcap c `S = c tanh(scale q k^T / c)`
 //! (Gemma 2, 2024); `P = softmax(S)`, `out = P v`; kept for the gradient is `lse = ln sum exp S` per row, from which
 //! `P = exp(S - lse)` is recomputed (T. Dao et al., FlashAttention, 2022). Gradient: `dP = d_out v^T`,
-//! `dS = P (dP - rowsum(d_out out))`, times `1 - (S / c)^2` behind a softcap.
+//! `dS = P (dP - rowsum(d_out out))`, times `1 - (S / c)^2` behind a softcap. Where a query sees no key, `out = 0`,
+//! `lse = -infinity`, and its gradient is 0.
 
+#[cfg(feature = "reference")]
+mod cases;
 mod fused;
 mod fused_backward;
 mod fused_hopper;
 mod hopper_backward;
 mod hopper_wide_backward;
 mod split;
+mod window;
 
 pub use fused_backward::{SHARES, d_q_sum_shape, shares_shape};
+pub use window::Window;
 
 use super::Operation;
 use crate::arch::Arch;
@@ -27,16 +32,13 @@ use crate::tape::{Tape, read};
 use super::softcap::softcap;
 #[cfg(feature = "reference")]
 use crate::{
-    buffer::Role,
-    case::{Case, Fill, copy, finish, input},
+    case::Case,
     float::Float,
-    plan::{Phase, Plan},
     reference::{Inputs, Outputs},
-    tape::write,
 };
 
-/// Reads q [batch * length, heads * head_dim], k and v [batch * length, kv_heads * head_dim]. Writes out like q and, where
-/// there is a gradient to come, lse [batch, heads, length].
+/// Reads q [batch * length, heads * head_dim], k and v [batch * key_length, kv_heads * head_dim]. Writes out like q and,
+/// where there is a gradient to come, lse [batch, heads, length].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// Query heads.
@@ -45,12 +47,12 @@ pub struct Attention {
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// Rows per sequence.
+    /// Queries of a sequence.
     pub length: usize,
-    /// Does a query see only itself and what is before it?
-    pub causal: bool,
-    /// A query sees only keys nearer than this; itself is at distance 0.
-    pub window: Option<usize>,
+    /// Keys and values of a sequence.
+    pub key_length: usize,
+    /// Which keys a query sees.
+    pub window: Window,
     /// Bound of the scores.
     pub softcap: Option<f64>,
     /// What products of queries and keys are multiplied by.
@@ -99,22 +101,24 @@ pub enum BackwardForm {
     },
 }
 
-/// Distance between rows of scores in memory, for sequences of `length`: whole 16-byte words of any type.
+/// Distance between rows of scores in memory, of so many keys: whole 16-byte words of any type.
 #[must_use]
-pub fn score_stride(length: usize) -> usize {
-    length.next_multiple_of(8)
+pub fn score_stride(key_length: usize) -> usize {
+    key_length.next_multiple_of(8)
 }
 
 /// Longest sequence: positions beyond it, by a window and a tile, are still counted in 32 bits.
-const LONGEST: usize = 1 << 30;
+const LONGEST: usize = 1 << 29;
 
-/// What turns products of queries and keys into scores, as every template of attention is told; a window or a cap of 0 is
-/// none.
+/// What turns products of queries and keys into scores, as every template of attention is told; a bound of -1 or a cap of 0
+/// is none.
 fn mask_and_scale(op: &Attention) -> [SpecField; 4] {
-    let window = op.window.map_or(0, |window| window.min(LONGEST));
+    // As long as a sequence may be, a bound leaves what none would.
+    let bound =
+        |bound: Option<usize>| bound.filter(|bound| *bound < LONGEST).map_or(-1, |bound| bound as i64);
     [
-        field("causal", "causal", SpecValue::Bool(op.causal)),
-        field("window", "w", SpecValue::Int(window as i64)),
+        field("left", "wl", SpecValue::Int(bound(op.window.left))),
+        field("right", "wr", SpecValue::Int(bound(op.window.right))),
         field("scale", "s", SpecValue::Float(op.scale)),
         field("cap", "c", SpecValue::Float(op.softcap.unwrap_or(0.0))),
     ]
@@ -124,9 +128,19 @@ impl Attention {
     /// Keys that a query sees.
     #[must_use]
     pub fn seen(&self, query: usize) -> std::ops::Range<usize> {
-        let window = self.window.unwrap_or(self.length).min(self.length);
-        let end = if self.causal { query + 1 } else { (query + window).min(self.length) };
-        (query + 1).saturating_sub(window)..end
+        self.window.keys_of(query, [self.length, self.key_length])
+    }
+
+    /// Queries that see a key.
+    #[must_use]
+    pub fn seen_by(&self, key: usize) -> std::ops::Range<usize> {
+        self.window.queries_of(key, [self.length, self.key_length])
+    }
+
+    /// How many of a sequence's first queries see no key.
+    #[must_use]
+    pub fn blind(&self) -> usize {
+        self.seen_by(0).start
     }
 
     /// Pairs of query and key of all heads, if a sequence has that many.
@@ -143,7 +157,7 @@ impl Attention {
     /// Cost of `products` products over pairs, and of `work` operations for each pair seen. Where scores are in memory,
     /// products are over all pairs, and each pair moves `moved` bytes.
     fn cost_of(&self, io: &Io, (products, work): (f64, f64), moved: Option<usize>) -> Cost {
-        let (seen, all) = (self.seen_pairs(io), self.pairs(io, self.length * self.length));
+        let (seen, all) = (self.seen_pairs(io), self.pairs(io, self.length * self.key_length));
         let multiplied = if moved.is_some() { all } else { seen };
         Cost {
             tensor_flops: products * 2.0 * multiplied * self.head_dim as f64,
@@ -170,10 +184,16 @@ impl Attention {
         }
     }
 
-    /// Where the vector of `head` at `position` begins, in a tensor of `heads` heads.
+    /// Where the vector of a query begins, in a tensor of all heads.
     #[cfg(feature = "reference")]
-    fn at(&self, heads: usize, batch: usize, position: usize, head: usize) -> usize {
-        ((batch * self.length + position) * heads + head) * self.head_dim
+    fn query_at(&self, batch: usize, query: usize, head: usize) -> usize {
+        ((batch * self.length + query) * self.heads + head) * self.head_dim
+    }
+
+    /// Where that of a key begins.
+    #[cfg(feature = "reference")]
+    fn key_at(&self, batch: usize, key: usize, kv_head: usize) -> usize {
+        ((batch * self.key_length + key) * self.kv_heads + kv_head) * self.head_dim
     }
 }
 
@@ -217,18 +237,22 @@ impl Operation for Attention {
         let mut out = vec![F::default(); q.len()];
         let mut lse = Vec::new();
         self.each_query(rows, |batch, head, kv_head, query| {
-            let at = self.at(self.heads, batch, query, head);
+            let at = self.query_at(batch, query, head);
             let scores = self.seen(query).map(|key| {
-                let from = self.at(self.kv_heads, batch, key, kv_head);
+                let from = self.key_at(batch, key, kv_head);
                 let dot = (0..d).map(|i| inputs.operand(q[at + i]) * inputs.operand(k[from + i]));
                 self.score(dot.sum::<F>()).0
             });
             let scores: Vec<F> = scores.collect();
+            if scores.is_empty() {
+                lse.push(F::of(f64::NEG_INFINITY));
+                return;
+            }
             let max = scores.iter().copied().fold(scores[0], |a, b| if b > a { b } else { a });
             let sum = scores.iter().map(|s| (*s - max).exp()).sum::<F>();
             for (key, score) in self.seen(query).zip(&scores) {
                 let p = inputs.operand((*score - max).exp());
-                let from = self.at(self.kv_heads, batch, key, kv_head);
+                let from = self.key_at(batch, key, kv_head);
                 for i in 0..d {
                     out[at + i] += p * inputs.operand(v[from + i]);
                 }
@@ -241,55 +265,9 @@ impl Operation for Attention {
         Ok(vec![("out", out), ("lse", lse)])
     }
 
-    /// Queries, keys and values are views of one buffer, as in a model.
     #[cfg(feature = "reference")]
     fn cases() -> Vec<Case> {
-        let one = |batch: usize, op: Attention, deviation: f64| {
-            let mut plan = Plan::default();
-            let mut fills = Vec::new();
-            let (q, kv) = (op.heads * op.head_dim, op.kv_heads * op.head_dim);
-            let rows = batch * op.length;
-            let x = input(&mut plan, &mut fills, "x", &[rows, q + 2 * kv], &Fill::Normal(deviation));
-            let qkv = copy(&mut plan, x, "qkv", Role::Activation);
-            let views = [("q", 0..q), ("k", q..q + kv), ("v", q + kv..q + 2 * kv)];
-            let reads = views.map(|(slot, columns)| read(slot, plan.add_view(slot, qkv, columns))).to_vec();
-            let out = plan.add("out", vec![rows, q], Dtype::Fp32, Role::Output);
-            let shape = vec![batch, op.heads, op.length];
-            let lse = plan.add("lse", shape, Dtype::Fp32, Role::Activation);
-            let label = format!(
-                "{batch}x{} {}/{}x{} causal={} window={:?} softcap={:?} scale={}",
-                op.length, op.heads, op.kv_heads, op.head_dim, op.causal, op.window, op.softcap, op.scale
-            );
-            let writes = vec![write("out", out), write("lse", lse)];
-            plan.steps.push(Step { op: op.into(), reads, writes, phase: Phase::Forward });
-            finish(&label, plan, fills, out)
-        };
-        let op = |heads: usize, kv_heads: usize, head_dim: usize, length: usize, causal: bool| Attention {
-            heads,
-            kv_heads,
-            head_dim,
-            length,
-            causal,
-            window: None,
-            softcap: None,
-            scale: (head_dim as f64).sqrt().recip(),
-            form: Form::Fused,
-        };
-        let near = |window: usize, op: Attention| Attention { window: Some(window), ..op };
-        let capped = |cap: f64, scale: f64, op: Attention| Attention { softcap: Some(cap), scale, ..op };
-        vec![
-            one(2, op(4, 2, 8, 7, true), 1.5),
-            one(1, op(3, 1, 24, 5, false), 1.0),
-            one(2, op(2, 2, 16, 1, true), 1.0),
-            one(1, op(6, 3, 40, 13, true), 3.0),
-            one(1, op(2, 1, 8, 131, true), 1.0),
-            one(3, near(3, op(4, 2, 8, 11, true)), 1.5),
-            one(1, near(1, op(2, 1, 16, 5, true)), 1.0),
-            one(1, near(4, op(2, 2, 8, 9, false)), 1.0),
-            one(1, near(33, op(2, 1, 8, 131, true)), 1.0),
-            one(2, capped(2.5, 0.7, op(2, 1, 16, 13, true)), 2.0),
-            one(1, near(50, capped(5.0, 0.2, op(4, 2, 24, 70, true))), 2.0),
-        ]
+        cases::all()
     }
 }
 
@@ -324,11 +302,11 @@ impl Operation for AttentionBackward {
         let mut d_q = vec![F::default(); q.len()];
         let (mut d_k, mut d_v) = (vec![F::default(); k.len()], vec![F::default(); v.len()]);
         op.each_query(rows, |batch, head, kv_head, query| {
-            let at = op.at(op.heads, batch, query, head);
+            let at = op.query_at(batch, query, head);
             let lse = lse[(batch * op.heads + head) * op.length + query];
             let delta = (0..d).map(|i| d_out[at + i] * out[at + i]).sum::<F>();
             for key in op.seen(query) {
-                let from = op.at(op.kv_heads, batch, key, kv_head);
+                let from = op.key_at(batch, key, kv_head);
                 let dot = |a: &[F], b: &[F]| {
                     (0..d).map(|i| inputs.operand(a[at + i]) * inputs.operand(b[from + i])).sum::<F>()
                 };

@@ -36,7 +36,7 @@ pub fn choose(mut plan: Plan, options: &Options) -> Plan {
         let is_split = dtype == Dtype::Fp32 || options.attention == AttentionPath::Split;
         let total = plan.io(&step).rows("q") / op.length.max(1);
         let sequences = at_once(&op, total);
-        let scores = vec![sequences * op.heads * op.length, score_stride(op.length)];
+        let scores = vec![sequences * op.heads * op.length, score_stride(op.key_length)];
         let mut scratch = Vec::new();
         if is_split {
             scratch.push(("scores", scores.clone(), Dtype::Fp32));
@@ -81,7 +81,7 @@ fn has_d_q_sum(op: &Attention, options: &Options) -> bool {
 
 /// Sequences whose scores exist at once.
 fn at_once(op: &Attention, sequences: usize) -> usize {
-    let bytes = Dtype::Fp32.bytes() * op.heads * op.length * score_stride(op.length);
+    let bytes = Dtype::Fp32.bytes() * op.heads * op.length * score_stride(op.key_length);
     (SCORES / bytes.max(1)).clamp(1, sequences.max(1))
 }
 

@@ -209,13 +209,14 @@ impl Forward<'_> {
         let out = self.activation(&format!("{at}.out"), vec![self.rows, q_columns]);
         let lse_shape = vec![self.rows / self.length, attention.heads, self.length];
         let lse = self.activation(&format!("{at}.lse"), lse_shape);
+        let window = kind.window.unwrap_or_default();
         let op = Attention {
             heads: attention.heads,
             kv_heads: attention.kv_heads,
             head_dim: attention.head_dim,
             length: self.length,
-            causal: attention.causal,
-            window: kind.window,
+            key_length: self.length,
+            window: if attention.causal { window.causal() } else { window },
             softcap: attention.softcap,
             scale: declared.scale(),
             form: Form::Fused,

@@ -46,7 +46,7 @@ pub fn pays(op: &Attention, sequences: usize, options: &Options) -> bool {
         (KeyBlock::roomiest(op.head_dim), SHARES)
     };
     let Some((keys, queries)) = sizes else { return false };
-    let (tiles, heads) = (op.length.div_ceil(keys), sequences * op.kv_heads);
+    let (tiles, heads) = (op.key_length.div_ceil(keys), sequences * op.kv_heads);
     if heads * tiles > MANY * multiprocessors {
         return false;
     }
@@ -75,11 +75,9 @@ pub fn both(options: &Options) -> [Options; 2] {
 
 /// Tiles of queries of one head that see some of the keys from `first` on.
 fn steps(op: &Attention, first: usize, keys: usize, queries: usize) -> u64 {
-    let last = (first + keys).min(op.length) - 1;
-    let window = op.window.unwrap_or(op.length);
-    let begin = if op.causal { first } else { (first + 1).saturating_sub(window) };
-    let end = last.saturating_add(window).min(op.length);
-    (end.div_ceil(queries) - begin / queries) as u64
+    let last = (first + keys).min(op.key_length) - 1;
+    let (begin, end) = (op.seen_by(first).start, op.seen_by(last).end);
+    end.div_ceil(queries).saturating_sub(begin / queries) as u64
 }
 
 /// When the last of some blocks ends, each of which the first free multiprocessor takes in their order.
@@ -97,7 +95,7 @@ fn end(blocks: impl Iterator<Item = u64>, multiprocessors: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::attention::Form;
+    use crate::ops::attention::{Form, Window};
 
     fn op(heads: usize, kv_heads: usize, head_dim: usize, length: usize) -> Attention {
         Attention {
@@ -105,8 +103,8 @@ mod tests {
             kv_heads,
             head_dim,
             length,
-            causal: true,
-            window: None,
+            key_length: length,
+            window: Window::CAUSAL,
             softcap: None,
             scale: 1.0,
             form: Form::Fused,
@@ -129,7 +127,7 @@ mod tests {
         let hopper = Options { in_turns: true, ..of(Some(132)) };
         assert_eq!([16, 2].map(|group| pays(&op(16, 16 / group, 256, 1024), 1, &hopper)), [true, false]);
         // Blocks that all end at once leave nobody waiting.
-        let full = Attention { causal: false, ..seed };
+        let full = Attention { window: Window::FULL, ..seed };
         assert_eq!([2, 4].map(|batch| pays(&full, batch, &of(Some(128)))), [true, false]);
     }
 
@@ -154,15 +152,19 @@ mod tests {
 
     #[test]
     fn steps_are_the_tiles_of_queries_that_see_a_key() {
-        for (causal, window, length) in [
-            (true, None, 333),
-            (true, Some(70), 500),
-            (false, None, 129),
-            (false, Some(33), 300),
-            (true, Some(1), 64),
+        for (window, length, key_length) in [
+            (Window::CAUSAL, 333, 333),
+            (Window::nearer(70).causal(), 500, 500),
+            (Window::FULL, 129, 129),
+            (Window::nearer(33), 300, 300),
+            (Window::nearer(1).causal(), 64, 64),
+            (Window::CAUSAL, 70, 400),
+            (Window::CAUSAL, 400, 70),
+            (Window::nearer(33), 70, 600),
+            (Window { left: None, right: Some(3) }, 257, 130),
         ] {
-            let op = Attention { causal, window, ..op(2, 1, 8, length) };
-            for tile in 0..length.div_ceil(128) {
+            let op = Attention { window, key_length, ..op(2, 1, 8, length) };
+            for tile in 0..key_length.div_ceil(128) {
                 let sees = |query: usize| op.seen(query).any(|key| key / 128 == tile);
                 let found: std::collections::BTreeSet<_> =
                     (0..length).filter(|query| sees(*query)).map(|query| query / 64).collect();

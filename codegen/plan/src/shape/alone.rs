@@ -6,7 +6,7 @@
 use super::fields::{FieldRow, Kind, Language, POSITIVE, count, row};
 use crate::arch::Arch;
 use crate::dtype::{self, Dtype};
-use crate::ops::attention::{Attention, Form};
+use crate::ops::attention::{Attention, Form, Window};
 use std::fmt::Write as _;
 
 /// One attention: everything that is constant in its kernels, and how its tensors lie in memory.
@@ -115,7 +115,10 @@ impl AttentionShape {
     pub fn op(&self, length: usize) -> Attention {
         let &Self { heads, kv_heads, head_dim, causal, window, softcap, scale, .. } = self;
         let scale = scale.unwrap_or_else(|| (head_dim as f64).sqrt().recip());
-        Attention { heads, kv_heads, head_dim, length, causal, window, softcap, scale, form: Form::Fused }
+        let window = window.map_or(Window::FULL, Window::nearer);
+        let window = if causal { window.causal() } else { window };
+        let form = Form::Fused;
+        Attention { heads, kv_heads, head_dim, length, key_length: length, window, softcap, scale, form }
     }
 
     /// The canonical text: every field but the targets, one per line, defaults spelled out. It parses back to the same

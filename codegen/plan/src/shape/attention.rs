@@ -1,5 +1,6 @@
 //! Attention as a Shape declares it: one part that all layers share, and one per kind of layer.
 
+use crate::ops::attention::Window;
 use crate::ops::rope::RopeScaling;
 
 /// Attention of every block.
@@ -37,8 +38,8 @@ pub enum LayerName {
 /// What sets the attention of one kind of layer apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LayerKind {
-    /// A query sees only keys nearer than this; itself is at distance 0.
-    pub window: Option<usize>,
+    /// How far a query sees, if not as far as there are keys; a causal mask leaves of it what is not behind the query.
+    pub window: Option<Window>,
     /// Rotary positions, if there are any.
     pub rope: Option<Rope>,
 }

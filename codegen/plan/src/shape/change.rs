@@ -27,7 +27,9 @@ fn makes_way(field: &Field, change: &Field) -> bool {
     let (path, new) = (field.path.as_str(), change.path.as_str());
     let is_below = path.strip_prefix(new).is_some_and(|rest| rest.starts_with('.'));
     let is_off = matches!(&change.value, Value::Word(word) if word == "false" || word == "none");
-    path == new || (is_below && (is_off || new.ends_with(".scaling"))) || (!is_off && excludes(new, path))
+    path == new
+        || (is_below && (is_off || new.ends_with(".scaling") || new.ends_with(".window")))
+        || (!is_off && excludes(new, path))
 }
 
 /// Does one field leave no room for the other?
@@ -37,12 +39,18 @@ fn excludes(one: &str, other: &str) -> bool {
         name.is_some_and(|name| ActivationKind::ALL.iter().any(|kind| kind.name() == name))
     };
     let is_mask = |path: &str| path == "attention.causal" || path == "attention.full";
-    one != other && ((is_activation(one) && is_activation(other)) || (is_mask(one) && is_mask(other)))
+    let is_side =
+        |one: &str, other: &str| other.ends_with(".window") && one.starts_with(&format!("{other}."));
+    one != other
+        && ((is_activation(one) && is_activation(other))
+            || (is_mask(one) && is_mask(other))
+            || is_side(one, other))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::attention::Window;
     use crate::shape::presets;
 
     fn changed(preset: &str, text: &str) -> Result<Shape, Vec<Problem>> {
@@ -64,6 +72,10 @@ mod tests {
             let n_lines = before.text().lines().filter(|line| !after.text().contains(*line)).count();
             assert_eq!(n_lines, 1, "{change} changes one line: {}", after.text());
         }
+        let near = changed("tiny", "attention.window = 9").expect("it is a shape");
+        let sided = near.with(&read_text("attention.full\nattention.window.left = 3")).expect("it is one");
+        assert_eq!(sided.attention.global.window, Some(Window { left: Some(3), right: None }));
+        assert_eq!(sided.with(&read_text("attention.causal\nattention.window = 9")).as_ref(), Ok(&near));
         let without =
             changed("tiny", "attention.rope = false\nmodel.positions = learned").expect("it is one");
         assert!(!without.text().contains("rope"), "{}", without.text());

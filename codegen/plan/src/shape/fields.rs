@@ -112,6 +112,9 @@ const fn real(above: f64, most: f64) -> Kind {
 /// A factor or a bound: far from where fp32 loses what it multiplies.
 pub(super) const POSITIVE: Kind = real(1e-6, 1e6);
 
+/// Positions to one side.
+const BOUND: Kind = count(0, 1 << 20, 1);
+
 /// Every field but the targets and the activations, whose tables are their own (`arch`, `ops::activation`). Those of
 /// [`PER_KIND`] may also be said of one kind of layer: `attention.local.window`.
 pub const FIELDS: &[FieldRow] = &[
@@ -197,6 +200,13 @@ pub const FIELDS: &[FieldRow] = &[
         count(1, 1 << 20, 1),
         Some("absent"),
         "a query sees only positions nearer than this",
+    ),
+    row("attention.window.left", BOUND, Some("absent: all"), "positions that a query sees before its own"),
+    row(
+        "attention.window.right",
+        BOUND,
+        Some("absent: all"),
+        "positions that it sees behind its own, with `full`",
     ),
     row("attention.qk_norm", Kind::FlagOrChoice(qk_norms), Some("absent"), "RMS norm of queries and of keys"),
     row("attention.qk_norm.order", Kind::Choice(orders), Some("before"), "before or after rope"),

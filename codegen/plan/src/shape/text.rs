@@ -1,6 +1,7 @@
 //! Shape -> its canonical text, which parses back to it.
 
 use super::{Biases, LayerKind, Parallel, QkNormOrder, Rope, Shape};
+use crate::ops::attention::Window;
 use crate::ops::rope::RopeScaling;
 use std::fmt::Display;
 
@@ -16,11 +17,23 @@ impl Lines {
     }
 
     fn kind(&mut self, path: &str, kind: &LayerKind) {
-        if let Some(window) = kind.window {
-            self.add(&format!("{path}.window"), window);
+        if let Some(window) = &kind.window {
+            self.window(&format!("{path}.window"), *window);
         }
         if let Some(rope) = &kind.rope {
             self.rope(&format!("{path}.rope"), rope);
+        }
+    }
+
+    /// Of equal bounds the one number that they are short for.
+    fn window(&mut self, path: &str, window: Window) {
+        match window {
+            Window { left: Some(left), right: Some(right) } if left == right => self.add(path, left + 1),
+            Window { left, right } => {
+                for (side, bound) in [("left", left), ("right", right)] {
+                    bound.into_iter().for_each(|bound| self.add(&format!("{path}.{side}"), bound));
+                }
+            }
         }
     }
 

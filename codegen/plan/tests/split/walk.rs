@@ -13,8 +13,8 @@ pub(crate) struct Memory<'a> {
 
 /// The compile-time values of the softmax kernels.
 struct Fields {
-    causal: bool,
-    window: i64,
+    /// Keys that a query sees before and behind its place; below 0 all.
+    bounds: [i64; 2],
     scale: f64,
     cap: f64,
     heads: usize,
@@ -23,11 +23,11 @@ struct Fields {
 
 impl Fields {
     fn of(spec: &KernelSpec) -> Self {
-        let mut fields = Self { causal: false, window: 0, scale: 0.0, cap: 0.0, heads: 0, head_dim: 0 };
+        let mut fields = Self { bounds: [0; 2], scale: 0.0, cap: 0.0, heads: 0, head_dim: 0 };
         for field in &spec.fields {
             match (field.name, &field.value) {
-                ("causal", SpecValue::Bool(causal)) => fields.causal = *causal,
-                ("window", SpecValue::Int(window)) => fields.window = *window,
+                ("left", SpecValue::Int(left)) => fields.bounds[0] = *left,
+                ("right", SpecValue::Int(right)) => fields.bounds[1] = *right,
                 ("scale", SpecValue::Float(scale)) => fields.scale = *scale,
                 ("cap", SpecValue::Float(cap)) => fields.cap = *cap,
                 ("heads", SpecValue::Int(n)) => fields.heads = *n as usize,
@@ -39,9 +39,10 @@ impl Fields {
         fields
     }
 
-    fn sees(&self, query: usize, key: usize) -> bool {
-        let far = self.window > 0 && query.abs_diff(key) >= self.window as usize;
-        !far && (!self.causal || key <= query)
+    /// `place` is where the query stands among the keys, perhaps before them.
+    fn sees(&self, place: i64, key: usize) -> bool {
+        let (ahead, [left, right]) = (key as i64 - place, self.bounds);
+        (left < 0 || -ahead <= left) && (right < 0 || ahead <= right)
     }
 
     /// The score of a product, and its slope.
@@ -155,15 +156,16 @@ impl<'a> Memory<'a> {
             Buffer(Some(x)),
             I64(first_row),
             I32(rows),
-            I32(length),
+            I32(queries),
+            I32(keys),
             I64(stride),
         ] = arguments
         else {
             panic!("{arguments:?}");
         };
-        let (rows, length, stride) = (rows as usize, length as usize, stride as usize);
+        let (rows, length, stride) = (rows as usize, keys as usize, stride as usize);
         for row in 0..rows {
-            let query = row % length;
+            let query = row as i64 % i64::from(queries) + i64::from(keys - queries);
             let scores: Vec<f64> =
                 (0..length).map(|key| fields.score(self.base(x)[row * stride + key]).0).collect();
             let seen = |key: &usize| fields.sees(query, *key);
@@ -186,11 +188,20 @@ impl<'a> Memory<'a> {
             .map(|one| if let Buffer(Some(id)) = one { *id } else { panic!("{one:?} is no pointer") })
             .collect();
         let &[p, d_x, x, d_p, lse, out, d_out] = &pointers[..] else { panic!("{pointers:?}") };
-        let &[I32(first), I32(rows), I32(length), I64(stride), I64(out_stride), I64(d_out_stride)] = numbers
+        let &[
+            I32(first),
+            I32(rows),
+            I32(queries),
+            I32(keys),
+            I64(stride),
+            I64(out_stride),
+            I64(d_out_stride),
+        ] = numbers
         else {
             panic!("{numbers:?}");
         };
-        let (first, rows, length, stride) = (first as usize, rows as usize, length as usize, stride as usize);
+        let (first, rows, stride) = (first as usize, rows as usize, stride as usize);
+        let (length, keys) = (queries as usize, keys as usize);
         for row in 0..rows {
             let (query, head) = (row % length, row / length % fields.heads);
             let token = (first + row / length / fields.heads) * length + query;
@@ -205,7 +216,8 @@ impl<'a> Memory<'a> {
             for key in 0..stride {
                 let at = row * stride + key;
                 let (mut probability, mut gradient) = (0.0, 0.0);
-                if key < length && fields.sees(query, key) {
+                let place = query as i64 + keys as i64 - length as i64;
+                if key < keys && fields.sees(place, key) {
                     let (score, slope) = fields.score(self.base(x)[at]);
                     probability = (score - lse).exp();
                     gradient = probability * (self.base(d_p)[at] - delta) * slope;

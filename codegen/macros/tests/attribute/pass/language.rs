@@ -38,7 +38,7 @@ struct Parallel;
     biases = [all, head], parallel(shared_norm),
 )]
 #[attention(
-    heads = 2, full, window = 32, qk_norm,
+    heads = 2, full, window(left = 31, right = 4), qk_norm,
     local(rope(scaling = yarn(factor = 4, original_context = 2048, beta_fast = 16.0))), global(no_rope),
 )]
 #[feed_forward(relu2, d_ff = 250)]
@@ -63,7 +63,12 @@ fn main() {
     assert!(Alternating::SOURCES.iter().any(|source| source.arch == "sm_130"));
     has::<Scaled>(&["attention.rope.scaling = llama3", "attention.rope.scaling.factor = 32.0"]);
     has::<Parallel>(&["model.parallel = true", "attention.rope.fraction = 0.25"]);
-    has::<Rest>(&["model.biases = [all, head]", "model.pattern = [local, local, global]"]);
+    has::<Rest>(&[
+        "model.biases = [all, head]",
+        "model.pattern = [local, local, global]",
+        "attention.global.window.left = 31",
+        "attention.local.window.right = 4",
+    ]);
 }
 
 extern crate self as kernwright;

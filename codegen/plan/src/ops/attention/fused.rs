@@ -37,7 +37,7 @@ pub(super) fn obstacle(op: &Attention, io: &Io, slots: &[&str]) -> Option<Lowere
         return Some(UNEVEN);
     }
     let is_long = slots.iter().any(|slot| i32::try_from(io.row_stride(slot)).is_err());
-    (op.length > LONGEST || is_long).then_some(TOO_LARGE)
+    (op.length.max(op.key_length) > LONGEST || is_long).then_some(TOO_LARGE)
 }
 
 /// What the templates of attention are told of the op itself.
@@ -75,7 +75,7 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     };
     let grid = [op.length.div_ceil(tile.queries), op.heads, io.rows("q") / op.length.max(1)];
     let mut arguments = ["out", "lse", "q", "k", "v"].map(|slot| pointer(io, slot)).to_vec();
-    arguments.extend([count(op.length), count(op.heads / op.kv_heads)]);
+    arguments.extend([op.length, op.key_length, op.heads / op.kv_heads].map(count));
     arguments.extend(slots.map(|slot| count(io.row_stride(slot))));
     launches([kernel(spec, grid, arguments)])
 }

@@ -41,7 +41,7 @@ pub(super) fn d_q_sum_len(op: &Attention, sequences: usize) -> usize {
 /// Shape of each scratch for shares: the columns of a query head hold what it contributes to the head of its keys.
 #[must_use]
 pub fn shares_shape(op: &Attention, sequences: usize) -> Vec<usize> {
-    vec![sequences * op.length, op.heads * op.head_dim]
+    vec![sequences * op.key_length, op.heads * op.head_dim]
 }
 
 /// Bytes that sums which blocks share move through memory: shares are written and read, and the sum of d_q is set to
@@ -170,11 +170,11 @@ fn of_keys(op: &Attention, io: &Io, block: KeyBlock, with_d_q: bool) -> Option<L
     let d_q_sum = if with_d_q { io.id("d_q_sum") } else { None };
     let mut arguments = vec![pointer(io, d_k), pointer(io, d_v), Argument::Buffer(d_q_sum)];
     arguments.extend(["q", "k", "v", "d_out", "lse", "delta"].map(|slot| pointer(io, slot)));
-    arguments.extend([op.heads, op.kv_heads, op.length].map(count));
+    arguments.extend([op.heads, op.kv_heads, op.length, op.key_length].map(count));
     arguments.extend([d_k, d_v, "q", "k", "v", "d_out"].map(|slot| stride(io, slot)));
     arguments.extend([d_k, d_v].map(|slot| accumulate(io, slot)));
     let owners = if split_heads { op.heads } else { op.kv_heads };
-    let blocks = sequences(op, io) * owners * op.length.div_ceil(block.keys);
+    let blocks = sequences(op, io) * owners * op.key_length.div_ceil(block.keys);
     let shared_memory = block.shared_memory(op.head_dim, with_d_q);
     let spec = spec("attention/backward_keys", block.threads(), shared_memory, fields);
     kernel(spec, [blocks, 1, 1], arguments)
@@ -189,7 +189,7 @@ fn of_queries(op: &Attention, io: &Io, block: QueryBlock) -> Option<Launch> {
     ]);
     let mut arguments: Vec<_> =
         ["d_q", "q", "k", "v", "d_out", "lse", "delta"].map(|slot| pointer(io, slot)).to_vec();
-    arguments.extend([op.heads, op.kv_heads, op.length].map(count));
+    arguments.extend([op.heads, op.kv_heads, op.length, op.key_length].map(count));
     arguments.extend(["d_q", "q", "k", "v", "d_out"].map(|slot| stride(io, slot)));
     arguments.push(accumulate(io, "d_q"));
     let blocks = sequences(op, io) * op.heads * op.length.div_ceil(block.queries);
@@ -222,7 +222,7 @@ fn round(op: &Attention, io: &Io, with_d_q: bool) -> Option<Launch> {
     arguments.push(Argument::Buffer(if with_d_q { io.id("d_q_sum") } else { None }));
     arguments.extend(SHARES.map(|slot| pointer(io, slot)));
     arguments.extend([n_sums, n_shares].map(elements));
-    arguments.extend([op.heads, op.kv_heads, op.length].map(count));
+    arguments.extend([op.heads, op.kv_heads, op.length, op.blind()].map(count));
     arguments.extend(["d_q", "d_k", "d_v"].map(|slot| elements(io.row_stride(slot))));
     arguments.extend(["d_q", "d_k", "d_v"].map(|slot| accumulate(io, slot)));
     let spec = spec("attention/backward_round", BLOCK as usize, 0, fields);

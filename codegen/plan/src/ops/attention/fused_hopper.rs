@@ -32,10 +32,10 @@ pub(super) fn is_for(arch: &Arch) -> bool {
     arch.families.contains(&FAMILY)
 }
 
-/// A slot's heads of every sequence: columns, rows, heads, sequences.
-fn map(op: &Attention, io: &Io, slot: &str, heads: usize, rows: u32) -> Option<Argument> {
+/// A slot's heads of every sequence, of so many rows: columns, rows, heads, sequences.
+fn map(op: &Attention, io: &Io, slot: &str, (length, heads): (usize, usize), rows: u32) -> Option<Argument> {
     let stride = io.row_stride(slot) as u64;
-    let (length, head_dim) = (op.length as u64, op.head_dim as u64);
+    let (length, head_dim) = (length as u64, op.head_dim as u64);
     let dimension = |size, stride, extent| Dimension { size, stride, extent };
     let dimensions = [
         dimension(head_dim, 1, PANEL),
@@ -51,7 +51,7 @@ fn map(op: &Attention, io: &Io, slot: &str, heads: usize, rows: u32) -> Option<A
 /// Units of HEADS heads that are worked on at a time: as many as the cache holds keys and values of, and so many that blocks
 /// get several pieces of them each.
 fn section(op: &Attention, tile: &HopperForward, (tiles, blocks): (usize, usize)) -> usize {
-    let keys_and_values = 2 * op.length * op.head_dim * size_of::<u16>();
+    let keys_and_values = 2 * op.key_length * op.head_dim * size_of::<u16>();
     let units_of_keys = op.heads / op.kv_heads / tile.heads;
     let cached = (SECTION / keys_and_values).max(1) * units_of_keys;
     cached.max((2 * blocks).div_ceil(tiles))
@@ -90,11 +90,12 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     if i32::try_from(pieces + 2 * blocks).is_err() {
         return TOO_LARGE;
     }
+    let (queries, keys) = ((op.length, op.heads), (op.key_length, op.kv_heads));
     let maps = [
-        map(op, io, "out", op.heads, OUT_ROWS),
-        map(op, io, "q", op.heads, QUERY_ROWS),
-        map(op, io, "k", op.kv_heads, tile.keys as u32),
-        map(op, io, "v", op.kv_heads, tile.keys as u32),
+        map(op, io, "out", queries, OUT_ROWS),
+        map(op, io, "q", queries, QUERY_ROWS),
+        map(op, io, "k", keys, tile.keys as u32),
+        map(op, io, "v", keys, tile.keys as u32),
     ];
     let [Some(out), Some(q), Some(k), Some(v)] = maps else { return TOO_LARGE };
     let arguments = vec![
@@ -104,6 +105,7 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
         k,
         v,
         count(op.length),
+        count(op.key_length),
         count(op.heads),
         count(group),
         count(sequences),

@@ -34,21 +34,22 @@ pub(super) fn of_keys(op: &Attention, io: &Io, block: WarpgroupBlock, in_turns: 
         int("registers", "r", block.working_registers(op.head_dim)),
         field("wgmma_widths", "", SpecValue::List(block.product_widths(op.head_dim))),
     ]);
-    let map = |slot, heads, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, heads, rows)?));
+    let map = |slot, of, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, of, rows)?));
+    let (of_queries, of_keys) = ((op.length, op.heads), (op.key_length, op.kv_heads));
     let mut arguments = vec![
-        map("q", op.heads, block.queries)?,
-        map("k", op.kv_heads, block.keys)?,
-        map("v", op.kv_heads, block.keys)?,
-        map("d_out", op.heads, block.queries)?,
+        map("q", of_queries, block.queries)?,
+        map("k", of_keys, block.keys)?,
+        map("v", of_keys, block.keys)?,
+        map("d_out", of_queries, block.queries)?,
     ];
     arguments.extend([d_k, d_v, "d_q_sum", "lse", "delta"].map(|slot| pointer(io, slot)));
     arguments.push(elements(d_q_sum_len(op, sequences(op, io))));
     arguments.push(count(section(op, io, if split_heads { 1 } else { op.heads / op.kv_heads })));
-    arguments.extend([op.heads, op.kv_heads, op.length].map(count));
+    arguments.extend([op.heads, op.kv_heads, op.length, op.key_length].map(count));
     arguments.extend([d_k, d_v].map(|slot| stride(io, slot)));
     arguments.extend([d_k, d_v].map(|slot| accumulate(io, slot)));
     let owners = if split_heads { op.heads } else { op.kv_heads };
-    let blocks = sequences(op, io) * owners * op.length.div_ceil(block.keys);
+    let blocks = sequences(op, io) * owners * op.key_length.div_ceil(block.keys);
     let spec = KernelSpec {
         template: "attention/backward",
         block: block.threads() as u32,
@@ -64,12 +65,12 @@ fn section(op: &Attention, io: &Io, group: usize) -> usize {
     (SECTION / (group * op.length * row)).max(1)
 }
 
-/// A slot as columns of a head, heads, rows of a sequence and sequences, of which a box takes rows of one head.
+/// A slot as columns of a head, heads, so many rows of a sequence and sequences, of which a box takes rows of one head.
 pub(super) fn tensor_map(
     op: &Attention,
     io: &Io,
     slot: &str,
-    heads: usize,
+    (length, heads): (usize, usize),
     rows: usize,
 ) -> Option<TensorMap> {
     let row = io.row_stride(slot);
@@ -81,8 +82,8 @@ pub(super) fn tensor_map(
     let dimensions = [
         dimension(op.head_dim, 1, BOX_COLUMNS),
         dimension(heads, op.head_dim, 1),
-        dimension(op.length, row, rows as u32),
-        dimension(sequences(op, io), op.length * row, 1),
+        dimension(length, row, rows as u32),
+        dimension(sequences(op, io), length * row, 1),
     ];
     let layout = TensorLayout::new(io.dtype(slot), Swizzle::Bytes128, &dimensions);
     Some(TensorMap { buffer: io.id(slot)?, first: 0, layout })

@@ -31,7 +31,8 @@ fn of_keys(op: &Attention, io: &Io, blocks: WideBlocks) -> Option<Launch> {
     let (owners, group) = if split_heads { (op.heads, 1) } else { (op.kv_heads, op.heads / op.kv_heads) };
     let mut arguments = maps(op, io, blocks.queries, WideBlocks::OWN_KEYS)?.to_vec();
     arguments.extend([d_k, d_v, "lse", "delta"].map(|slot| pointer(io, slot)));
-    arguments.extend([at_once(op, io, group), op.heads, op.kv_heads, op.length].map(count));
+    let section = at_once(op, io, group * op.length);
+    arguments.extend([section, op.heads, op.kv_heads, op.length, op.key_length].map(count));
     arguments.extend([d_k, d_v].map(|slot| stride(io, slot)));
     arguments.extend([d_k, d_v].map(|slot| accumulate(io, slot)));
     let spec = KernelSpec {
@@ -40,7 +41,7 @@ fn of_keys(op: &Attention, io: &Io, blocks: WideBlocks) -> Option<Launch> {
         shared_memory: blocks.keys_memory(op.head_dim) as u32,
         fields,
     };
-    let grid = sequences(op, io) * owners * op.length.div_ceil(WideBlocks::OWN_KEYS);
+    let grid = sequences(op, io) * owners * op.key_length.div_ceil(WideBlocks::OWN_KEYS);
     kernel(spec, [grid, 1, 1], arguments)
 }
 
@@ -56,11 +57,12 @@ fn of_queries(op: &Attention, io: &Io, blocks: WideBlocks) -> Option<Launch> {
     ]);
     // Heads that share keys are neighbours, and worked on at a time.
     let group = op.heads / op.kv_heads;
-    let section = (at_once(op, io, 1) * group).min(op.heads * sequences(op, io));
+    let section = (at_once(op, io, op.key_length) * group).min(op.heads * sequences(op, io));
     let mut arguments = vec![pointer(io, "d_q")];
     arguments.extend(maps(op, io, WideBlocks::OWN_QUERIES, blocks.keys)?);
     arguments.extend(["lse", "delta"].map(|slot| pointer(io, slot)));
-    arguments.extend([section, op.heads, op.kv_heads, op.length, sequences(op, io)].map(count));
+    let sizes = [section, op.heads, op.kv_heads, op.length, op.key_length, sequences(op, io)];
+    arguments.extend(sizes.map(count));
     arguments.extend([stride(io, "d_q"), accumulate(io, "d_q")]);
     let spec = KernelSpec {
         template: "attention/backward_wide_queries",
@@ -74,19 +76,20 @@ fn of_queries(op: &Attention, io: &Io, blocks: WideBlocks) -> Option<Launch> {
 
 /// q, k, v and d_out, with boxes of so many queries and keys.
 fn maps(op: &Attention, io: &Io, queries: usize, keys: usize) -> Option<[Argument; 4]> {
-    let map = |slot, heads, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, heads, rows)?));
+    let map = |slot, of, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, of, rows)?));
+    let (of_queries, of_keys) = ((op.length, op.heads), (op.key_length, op.kv_heads));
     Some([
-        map("q", op.heads, queries)?,
-        map("k", op.kv_heads, keys)?,
-        map("v", op.kv_heads, keys)?,
-        map("d_out", op.heads, queries)?,
+        map("q", of_queries, queries)?,
+        map("k", of_keys, keys)?,
+        map("v", of_keys, keys)?,
+        map("d_out", of_queries, queries)?,
     ])
 }
 
-/// How many heads L2 holds that many pairs of operands of: q and d_out of the heads of a group, or k and v.
-fn at_once(op: &Attention, io: &Io, pairs: usize) -> usize {
+/// How many heads L2 holds two operands of so many rows of: q and d_out of the heads of a group, or k and v.
+fn at_once(op: &Attention, io: &Io, rows: usize) -> usize {
     let row = 2 * io.dtype("q").bytes() * op.head_dim;
-    (SECTION / (pairs * op.length * row)).max(1)
+    (SECTION / (rows * row)).max(1)
 }
 
 fn widths(step: usize, op: &Attention) -> crate::spec::SpecField {

@@ -29,11 +29,11 @@ pub(super) fn lower(op: &Attention, sequences: usize, io: &Io) -> Lowered {
         let scores = chunk.scores("scores")?;
         let p = chunk.scores(narrow(io, "probabilities", "scores"))?;
         let (q, k, v) = (chunk.of_queries("q")?, chunk.of_keys("k")?, chunk.of_keys("v")?);
-        let (length, head_dim) = (op.length, op.head_dim);
+        let (queries, keys, head_dim) = (op.length, op.key_length, op.head_dim);
         Some(vec![
-            Some(chunk.product(q, k.turned(), scores, None, (length, length, head_dim))),
+            Some(chunk.product(q, k.turned(), scores, None, (queries, keys, head_dim))),
             chunk.softmax(),
-            Some(chunk.product(p, v, chunk.of_queries("out")?, None, (length, head_dim, length))),
+            Some(chunk.product(p, v, chunk.of_queries("out")?, None, (queries, head_dim, keys))),
         ])
     })
 }
@@ -49,11 +49,11 @@ pub(super) fn lower_backward(op: &Attention, sequences: usize, io: &Io) -> Lower
         let d_s = chunk.scores(narrow(io, "d_scores_narrow", "d_scores"))?;
         let (q, d_out, d_q) = (chunk.of_queries("q")?, chunk.of_queries("d_out")?, chunk.of_queries("d_q")?);
         let (k, v) = (chunk.of_keys("k")?, chunk.of_keys("v")?);
-        let (length, head_dim) = (op.length, op.head_dim);
+        let (queries, keys, head_dim) = (op.length, op.key_length, op.head_dim);
         let adds = |slot| io.mode(slot) != Some(Mode::Overwrite);
         let mut all = vec![
-            Some(chunk.product(q, k.turned(), scores, None, (length, length, head_dim))),
-            Some(chunk.product(d_out, v.turned(), d_scores, None, (length, length, head_dim))),
+            Some(chunk.product(q, k.turned(), scores, None, (queries, keys, head_dim))),
+            Some(chunk.product(d_out, v.turned(), d_scores, None, (queries, keys, head_dim))),
             chunk.softmax_backward(),
         ];
         // The heads of a group share keys and values: the first one's gradient is written, the others' are added.
@@ -62,11 +62,11 @@ pub(super) fn lower_backward(op: &Attention, sequences: usize, io: &Io) -> Lower
                 let to = chunk.of_keys(slot)?;
                 let c = (member > 0 || adds(slot)).then_some(to.first.buffer);
                 let (left, right) = (left.of_member(member), right.of_member(member));
-                all.push(Some(chunk.product(left.turned(), right, to, c, (length, head_dim, length))));
+                all.push(Some(chunk.product(left.turned(), right, to, c, (keys, head_dim, queries))));
             }
         }
         let c = adds("d_q").then_some(d_q.first.buffer);
-        all.push(Some(chunk.product(d_s, k, d_q, c, (length, head_dim, length))));
+        all.push(Some(chunk.product(d_s, k, d_q, c, (queries, head_dim, keys))));
         Some(all)
     })
 }
@@ -149,21 +149,21 @@ impl Chunk<'_> {
         self.n * self.op.heads * self.op.length
     }
 
-    fn tokens(&self, slot: &str, kv_step: usize, step: usize) -> Option<Matrices> {
-        let first = Operand { row: self.first * self.op.length, ..Operand::plain(self.io.id(slot)?) };
-        let steps = [self.op.length * self.io.row_stride(slot), kv_step, step];
+    fn tokens(&self, slot: &str, length: usize, kv_step: usize, step: usize) -> Option<Matrices> {
+        let first = Operand { row: self.first * length, ..Operand::plain(self.io.id(slot)?) };
+        let steps = [length * self.io.row_stride(slot), kv_step, step];
         let counts = [self.n, self.op.kv_heads, if step == 0 { 1 } else { self.group() }];
         Some(Matrices { first, steps, member: (0, step), counts })
     }
 
     /// Rows of tokens with all query heads in each.
     fn of_queries(&self, slot: &str) -> Option<Matrices> {
-        self.tokens(slot, self.group() * self.op.head_dim, self.op.head_dim)
+        self.tokens(slot, self.op.length, self.group() * self.op.head_dim, self.op.head_dim)
     }
 
     /// Rows of tokens with all kv heads in each, which the query heads of a group share.
     fn of_keys(&self, slot: &str) -> Option<Matrices> {
-        self.tokens(slot, self.op.head_dim, 0)
+        self.tokens(slot, self.op.key_length, self.op.head_dim, 0)
     }
 
     /// The scores of the chunk.
@@ -233,9 +233,11 @@ impl Chunk<'_> {
         self.of_rows("attention/softmax_backward", fields, arguments)
     }
 
-    /// Rows of scores, keys in each, and from one to the next.
-    fn sizes(&self) -> [Argument; 3] {
-        [count(self.rows()), count(self.op.length), elements(self.io.row_stride("scores"))]
+    /// Rows of scores, queries of a sequence, keys in each row, and from one to the next.
+    fn sizes(&self) -> [Argument; 4] {
+        let Attention { length, key_length, .. } = *self.op;
+        let stride = elements(self.io.row_stride("scores"));
+        [count(self.rows()), count(length), count(key_length), stride]
     }
 
     /// A kernel that gives each row of scores to a warp.

@@ -2,6 +2,7 @@
 
 use super::Reader;
 use crate::field::Value;
+use crate::ops::attention::Window;
 use crate::ops::rope::RopeScaling;
 use crate::shape::suggestion::key;
 use crate::shape::{Attention, LayerKind, LayerName, QkNorm, QkNormOrder, Rope};
@@ -26,7 +27,7 @@ impl Reader<'_> {
         let qk_norm = self.qk_norm();
         let softcap = self.real("attention.softcap");
         let scale = self.real("attention.scale");
-        let (local, global) = self.kinds(pattern);
+        let (local, global) = self.kinds(pattern, causal);
         let (heads, kv_heads) = (heads?, kv_heads?);
         let head_dim = match (head_dim, self.find("attention.head_dim"), d_model) {
             (Some(head_dim), _, _) => head_dim,
@@ -86,15 +87,15 @@ impl Reader<'_> {
     }
 
     /// The kinds of layer that the pattern names; the default for one it does not name.
-    fn kinds(&mut self, pattern: &[LayerName]) -> (LayerKind, LayerKind) {
-        let all = LayerKind { window: self.count("attention.window"), rope: self.rope("attention", None) };
+    fn kinds(&mut self, pattern: &[LayerName], causal: bool) -> (LayerKind, LayerKind) {
+        let all = LayerKind { window: self.bounds("attention", causal), rope: self.rope("attention", None) };
         let mut kind = |name: LayerName| {
             let path = format!("attention.{}", name.name());
             let is_said = self.fields.iter().any(|field| {
                 field.path.strip_prefix(&path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             });
             let said = self.said(&path);
-            let window = self.window(&path, all.window);
+            let window = self.window(&path, causal, all.window);
             let rope = self.rope(&path, all.rope);
             let in_pattern = pattern.contains(&name);
             // A pattern of `global` alone is none: all is said of the whole model then.
@@ -116,10 +117,35 @@ impl Reader<'_> {
         (kind(LayerName::Local), kind(LayerName::Global))
     }
 
+    /// The window said at `path`: `window = 64`, or `window(left = 63, right = 0)` with a bound for each side.
+    fn bounds(&mut self, path: &str, causal: bool) -> Option<Window> {
+        let path = format!("{path}.window");
+        let [left, right] = ["left", "right"].map(|side| format!("{path}.{side}"));
+        let sides = [self.count(&left), self.count(&right)];
+        let said = [&left, &right].into_iter().find(|side| self.find(side).is_some()).cloned();
+        let Some(side) = said else { return self.count(&path).map(Window::nearer) };
+        if self.find(&path).is_some_and(|field| !matches!(&field.value, Value::Flag)) {
+            let at = self.find(&side).map(|field| field.at);
+            self.problem(
+                at,
+                format!("`{}` contradicts `window = N`, which is both sides: choose one", key(&side)),
+            );
+            return None;
+        }
+        if causal && let Some(at) = self.find(&right).map(|field| field.at) {
+            let message = "`right` has a meaning only with `full`: a `causal` query sees nothing behind it";
+            self.problem(Some(at), message.to_owned());
+            return None;
+        }
+        let [left, right] = sides;
+        // Both sides are said under a causal mask, where one means nothing: so equal models are equal.
+        Some(Window { left, right: if causal { left } else { right } })
+    }
+
     /// The window of a kind of layer: its own, none, or that of all.
-    fn window(&mut self, path: &str, of_all: Option<usize>) -> Option<usize> {
+    fn window(&mut self, path: &str, causal: bool, of_all: Option<Window>) -> Option<Window> {
         let (window, off) = (format!("{path}.window"), format!("{path}.no_window"));
-        let own = self.count(&window);
+        let own = self.bounds(path, causal);
         if !self.flag(&off) {
             return own.or(of_all);
         }

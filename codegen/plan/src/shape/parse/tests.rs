@@ -1,6 +1,7 @@
 //! What is read from a declaration, and what is said of its mistakes.
 
 use super::*;
+use crate::ops::attention::Window;
 use crate::shape::presets;
 
 fn messages(text: &str) -> String {
@@ -159,6 +160,19 @@ fn fields_at_odds_are_one_problem_each() {
             "`no_window` contradicts `window`: choose one",
         ),
         ("attention.no_window", "`no_window` is not a field of `attention`"),
+        ("attention.window", "`window` must be a whole number from 1 to 1048576, found no value"),
+        (
+            "attention.window\nattention.window.left = -1",
+            "`left` must be a whole number from 0 to 1048576, found `-1`",
+        ),
+        (
+            "attention.window = 8\nattention.window.left = 3",
+            "`left` contradicts `window = N`, which is both sides: choose one",
+        ),
+        (
+            "attention.window.left = 3\nattention.window.right = 0",
+            "`right` has a meaning only with `full`: a `causal` query sees nothing behind it",
+        ),
         ("model.parallel.shared_norm", "`shared_norm` has a meaning only with `parallel`"),
         (
             "model.parallel\nmodel.parallel.shared_norm\nmodel.norm.placement = both",
@@ -199,6 +213,10 @@ fn the_whole_language_survives_its_own_text() {
         "model.pattern = [local, global]\nattention.window = 7\nattention.local.rope.theta = 90\n\
          attention.global.rope.fraction = 0.5",
         "model.pattern = [local]\nattention.local.window = 3",
+        "attention.window\nattention.window.left = 63",
+        "attention.causal = false\nattention.window\nattention.window.left = 63\nattention.window.right = 2",
+        "attention.causal = false\nattention.window.right = 0",
+        "model.pattern = [local, global]\nattention.causal = false\nattention.local.window.left = 5",
         "attention.window = 64\nattention.scale = 0.25\nattention.softcap = 50\nmodel.softcap = 30.0",
         "attention.qk_norm = whole\nattention.qk_norm.order = after",
         "attention.qk_norm = true\nmodel.norm.weight = one_plus_w\nmodel.norm.placement = both",
@@ -234,7 +252,10 @@ fn the_whole_language_survives_its_own_text() {
 fn a_kind_may_do_without_the_window_of_all() {
     let lines = "model.pattern = [local, global]\nattention.window = 9\nattention.global.no_window";
     let shape = parse_text(&with(lines)).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!((shape.attention.local.window, shape.attention.global.window), (Some(9), None));
+    assert_eq!(
+        (shape.attention.local.window, shape.attention.global.window),
+        (Some(Window::nearer(9)), None)
+    );
     assert_eq!(parse_text(&shape.text()), Ok(shape));
 }
 
@@ -270,7 +291,8 @@ fn a_pattern_is_kept_in_its_shortest_form() {
     assert_eq!(shape("model.pattern = [global, global]"), shape(""));
     assert_eq!(shape("attention.scale = 0.17677669529663687"), shape(""), "1 / sqrt(32)");
     let kinds: Vec<_> = (0..3).map(|layer| long.layer_kind(layer).window).collect();
-    assert_eq!(kinds, [Some(9), None, Some(9)]);
+    let near = Some(Window::nearer(9));
+    assert_eq!(kinds, [near, None, near]);
 }
 
 #[test]
