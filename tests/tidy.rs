@@ -50,7 +50,7 @@ const FOREIGN: &[(&str, &[&str])] = &[
     ("rayon", &["kernwright_compile", "kernwright_runtime"]),
     ("syn", &["kernwright_codegen", "kernwright_macros"]),
     ("tera", &["kernwright_codegen"]),
-    ("toml", &["kernwright", "kernwright_codegen"]),
+    ("toml", &["kernwright", "kernwright_codegen", "kernwright_plan"]),
 ];
 
 /// The plan is pure: no file, no thread, no environment.

@@ -6,7 +6,9 @@
 
 pub mod custom;
 
+use crate::tuning::{self, TILES, Table};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A GPU target and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct Arch {
     pub nvrtc: Option<(u32, u32)>,
     /// The card that stands for it where none is named, a name in `card::ALL`.
     pub card: &'static str,
+    /// Tiles that somebody measured for it, which come before those that Kernwright has.
+    pub tuned: Option<Arc<Table>>,
 }
 
 /// What CUDA keeps for itself of the shared memory of each block, bytes.
@@ -74,6 +78,7 @@ const fn row(
         registers_multiprocessor: 64 * KIB,
         nvrtc: Some(nvrtc),
         card,
+        tuned: None,
     }
 }
 
@@ -136,6 +141,9 @@ impl Arch {
             for limit in custom::LIMITS {
                 text.push_str(&format!("target.{name}.{} = {}\n", limit.name, (limit.of)(self)));
             }
+        }
+        if let Some(table) = &self.tuned {
+            text.push_str(&format!("target.{name}.{TILES} = {}\n", tuning::in_one_line(table)));
         }
         text
     }

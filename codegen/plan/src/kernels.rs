@@ -10,6 +10,7 @@ use crate::passes::{ABLATIONS, MULTI_TENSOR_UPDATE, SWITCHES, forward::Head, for
 use crate::plan::Plan;
 use crate::shape::{AttentionShape, Shape};
 use crate::spec::KernelSpec;
+use crate::tuning::LENGTHS;
 
 /// Every kernel, sorted by name, each once.
 #[must_use]
@@ -17,16 +18,13 @@ pub fn kernels(shape: &Shape, arch: &Arch) -> Vec<KernelSpec> {
     of_plans(&plans(shape), arch)
 }
 
-/// A length at which attention has the tiles of long sequences, where it has such.
-const LONG: usize = 1 << 12;
-
-/// Plans that between them have every kernel, on any GPU. But for attention's, of which some are for long sequences,
+/// Plans that between them have every kernel, on any GPU. But for attention's, which may differ between kinds of lengths,
 /// kernels do not depend on batch and length, so small plans of every kind, in every precision, with and without each
 /// fusion, name them all; a test proves it for other lengths.
 #[must_use]
 pub fn plans(shape: &Shape) -> Vec<Plan> {
     let shape = &shape.shallow();
-    let (mut every, mut long) = (Vec::new(), Vec::new());
+    let (mut every, mut of_attention) = (Vec::new(), Vec::new());
     for row in dtype::ALL.iter().filter(|row| row.is_precision) {
         let plain = Options { precision: Some(row.dtype), ..Options::default() };
         for (name, _) in SWITCHES {
@@ -42,12 +40,21 @@ pub fn plans(shape: &Shape) -> Vec<Plan> {
         every.push(Options { clip: None, ..plain.clone() });
         every.push(Options { attention: AttentionPath::Split, ..plain.clone() });
         // Blocks of attention's gradient for a group of heads and for each; with sums in one order by the names above.
-        every.extend(split_heads::both(&Options { deterministic: false, ..plain.clone() }));
-        long.push(forward_step(shape, &plain, 1, LONG, Head::Loss));
-        every.extend(split_heads::both(&Options { in_turns: true, ..plain.clone() }));
+        for options in [
+            Options { deterministic: false, ..plain.clone() },
+            Options { in_turns: true, ..plain.clone() },
+            plain.clone(),
+        ] {
+            of_attention.extend(split_heads::both(&options));
+        }
         every.push(plain);
     }
-    let mut plans = long;
+    let mut plans = Vec::new();
+    // The shortest of each kind but the first, of which all the others are.
+    for (_, longest) in &LENGTHS[..LENGTHS.len() - 1] {
+        plans.extend(of_attention.iter().map(|options| train_step(shape, options, 1, longest + 1)));
+    }
+    every.append(&mut of_attention);
     for options in &every {
         plans.push(train_step(shape, options, 1, 1));
         plans.extend([Head::Loss, Head::Logits(1)].map(|head| forward_step(shape, options, 1, 1, head)));

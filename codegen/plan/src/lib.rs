@@ -36,6 +36,7 @@ pub mod spec;
 pub mod tape;
 pub mod tensor_map;
 pub mod tile;
+pub mod tuning;
 
 pub use attention_step::attention_step;
 pub use chain::chain;

@@ -5,7 +5,9 @@
 
 use super::{Arch, RESERVED_SHARED_MEMORY, find, meant, names, unknown};
 use crate::field::{Field, Place, Problem, Value};
+use crate::tuning::{self, TILES};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A limit that may be given.
 #[derive(Clone, Copy, Debug)]
@@ -104,11 +106,25 @@ pub(crate) fn read(
 ) -> Option<Arch> {
     let n_before = problems.len();
     let mut problem = |at: Place, message: String| problems.push(Problem { at: Some(at), message });
+    let mut tuned = None;
+    if let Some((_, field)) = settings.iter().find(|(key, _)| *key == TILES) {
+        let table = match &field.value {
+            Value::Text(text) => tuning::of_one_line(text).map_err(|faults| faults.join("; ")),
+            value => Err(format!("found `{value}`")),
+        };
+        match table {
+            Ok(table) => tuned = Some(Arc::new(table)),
+            Err(why) => {
+                problem(field.value_at, format!("`{TILES}` must be a table that `tune` wrote: {why}"))
+            }
+        }
+    }
+    let settings: Vec<_> = settings.iter().filter(|(key, _)| *key != TILES).copied().collect();
     if let Some(row) = find(name) {
-        for (key, field) in settings {
+        for (key, field) in &settings {
             problem(field.at, format!("`{name}` is in the table and takes no `{key}`: name another GPU"));
         }
-        return settings.is_empty().then(|| row.clone());
+        return (problems.len() == n_before).then(|| Arch { tuned, ..row.clone() });
     }
     if is_before_ampere(name) {
         problem(at, format!("`{name}` is older than Ampere: GPUs from `sm_80` on are supported"));
@@ -142,6 +158,7 @@ pub(crate) fn read(
     arch.like = row.map(|row| row.name.clone());
     arch.name = Cow::Owned(name.to_owned());
     arch.nvrtc = None;
+    arch.tuned = tuned;
     for (key, field) in settings.iter().filter(|(key, _)| *key != "like") {
         match LIMITS.iter().find(|limit| limit.name == *key) {
             Some(limit) => match limit.read(&field.value) {

@@ -27,6 +27,7 @@ use crate::launch::Lowered;
 use crate::plan::{Io, Step};
 use crate::spec::{SpecField, SpecValue, field};
 use crate::tape::{Tape, read};
+use crate::tile::{self, Mask};
 
 #[cfg(feature = "reference")]
 use super::softcap::softcap;
@@ -141,6 +142,24 @@ impl Attention {
     #[must_use]
     pub fn blind(&self) -> usize {
         self.seen_by(0).start
+    }
+
+    /// What a tile depends on; of a gradient, whether sums have one order.
+    #[must_use]
+    pub fn for_tiles(&self, ordered: bool) -> tile::Op {
+        let mask = match (self.window, self.causal) {
+            (Some(_), _) => Mask::Window,
+            (None, true) => Mask::Causal,
+            (None, false) => Mask::Full,
+        };
+        tile::Op {
+            head_dim: self.head_dim,
+            group: self.heads / self.kv_heads,
+            length: self.length,
+            mask,
+            capped: self.softcap.is_some(),
+            ordered,
+        }
     }
 
     /// Pairs of query and key of all heads, if a sequence has that many.

@@ -1,8 +1,9 @@
 //! Tiles of attention's gradient: how many keys and queries a block works on at once, and how its warps share them.
 //!
-//! In: head_dim and a GPU's limits. Out: the first row that fits, by preference. Registers were counted by compiling every
-//! row for every GPU; a test in `tests/cuda.rs` repeats it.
+//! In: head_dim and a GPU's limits. Out: a row that was measured, else the first of a rule's that fits, by preference. Registers of
+//! those were counted by compiling every one for every GPU; a test in `tests/cuda.rs` repeats it.
 
+use super::{Axis, Op, Tile};
 use crate::arch::{Arch, RESERVED_SHARED_MEMORY};
 
 /// Bytes of an element of the operands, all of 2-byte types.
@@ -101,12 +102,6 @@ pub fn columns(head_dim: usize) -> usize {
 }
 
 impl KeyBlock {
-    /// The block for heads of that size; `None` where nothing fits.
-    #[must_use]
-    pub fn of(head_dim: usize, arch: &Arch) -> Option<Self> {
-        first(KEY_BLOCKS, head_dim, |block| block.shared_memory(head_dim, true) <= room(arch))
-    }
-
     /// Keys that a block owns and queries of its steps, where shared memory sets no limit.
     #[must_use]
     pub fn roomiest(head_dim: usize) -> Option<(usize, usize)> {
@@ -142,17 +137,6 @@ impl KeyBlock {
 }
 
 impl QueryBlock {
-    /// The block for heads of that size; `None` where nothing fits.
-    #[must_use]
-    pub fn of(head_dim: usize, arch: &Arch) -> Option<Self> {
-        let twice = |block: &Self| {
-            2 * (block.shared_memory(head_dim) + RESERVED_SHARED_MEMORY as usize)
-                <= arch.shared_memory_multiprocessor as usize
-        };
-        first(QUERY_BLOCKS_IN_PAIRS, head_dim, twice)
-            .or_else(|| first(QUERY_BLOCKS, head_dim, |block| block.shared_memory(head_dim) <= room(arch)))
-    }
-
     /// Threads.
     #[must_use]
     pub fn threads(&self) -> usize {
@@ -165,6 +149,94 @@ impl QueryBlock {
         let columns = columns(head_dim);
         let tiles = ELEMENT * columns * (2 * self.queries + 2 * 2 * self.keys);
         tiles.max(gradient(self.queries, columns))
+    }
+}
+
+/// Most registers of a thread, and those that hold neither sums nor products.
+const REGISTERS: usize = 255;
+const OTHERS: usize = 40;
+
+/// Do these registers suffice for so many sums and products of each lane?
+fn suffice(registers: usize, threads: usize, arch: &Arch) -> bool {
+    threads > 0 && registers + OTHERS <= (arch.registers_multiprocessor as usize / threads).min(REGISTERS)
+}
+
+impl Tile for KeyBlock {
+    const KERNEL: &'static str = "attention_backward_keys";
+    const AXES: &'static [Axis<Self>] = &[
+        Axis::count("keys", &[32, 64, 128], |block| block.keys, |block, n| block.keys = n),
+        Axis::count("queries", &[32, 64, 128], |block| block.queries, |block, n| block.queries = n),
+        Axis::count("key_warps", &[2, 4, 8], |block| block.key_warps, |block, n| block.key_warps = n),
+        Axis::count("query_warps", &[1, 2, 4], |block| block.query_warps, |block, n| block.query_warps = n),
+        Axis::count("stages", &[1, 2], |block| block.stages, |block, n| block.stages = n),
+        Axis::flag("v_in_registers", |block| block.v_in_registers, |block, is| block.v_in_registers = is),
+    ];
+    const BLANK: Self =
+        Self { keys: 0, queries: 0, key_warps: 0, query_warps: 0, stages: 0, v_in_registers: false };
+
+    fn is_legal(&self, op: &Op, arch: &Arch) -> bool {
+        let Self { keys, queries, key_warps, query_warps, stages, v_in_registers } = *self;
+        let numbers = [keys, queries, key_warps, query_warps, stages];
+        let columns = columns(op.head_dim);
+        if numbers.iter().any(|n| *n == 0 || *n > 256)
+            || !keys.is_multiple_of(DEPTH * key_warps)
+            || !queries.is_multiple_of(DEPTH * query_warps)
+            || !columns.is_multiple_of(8 * query_warps)
+        {
+            return false;
+        }
+        let (warps, column_warps) = (key_warps * query_warps, self.column_warps(op.head_dim));
+        let (own_keys, own_queries) = (keys / key_warps, queries / query_warps);
+        let (sums, scores) = (own_keys * columns / query_warps / 16, own_keys * own_queries / 16);
+        let values = if v_in_registers { own_keys * columns / 64 } else { 0 };
+        self.threads() <= 1024
+            && self.threads() >= 2 * queries
+            && stages <= 2
+            && (!v_in_registers || (stages == 2 && 2 * queries >= keys))
+            && (queries * column_warps).is_multiple_of(DEPTH * warps)
+            && columns.is_multiple_of(8 * column_warps)
+            && own_keys <= 2 * DEPTH
+            && own_queries <= 2 * DEPTH
+            && suffice(sums + scores + values, self.threads(), arch)
+            && self.shared_memory(op.head_dim, true) <= room(arch)
+    }
+
+    fn by_rule(op: &Op, arch: &Arch) -> Option<Self> {
+        first(KEY_BLOCKS, op.head_dim, |block| block.shared_memory(op.head_dim, true) <= room(arch))
+    }
+}
+
+impl Tile for QueryBlock {
+    const KERNEL: &'static str = "attention_backward_queries";
+    const AXES: &'static [Axis<Self>] = &[
+        Axis::count("queries", &[64, 128, 256], |block| block.queries, |block, n| block.queries = n),
+        Axis::count("keys", &[16, 32, 64, 128], |block| block.keys, |block, n| block.keys = n),
+        Axis::count("warps", &[4, 8], |block| block.warps, |block, n| block.warps = n),
+    ];
+    const BLANK: Self = Self { queries: 0, keys: 0, warps: 0 };
+
+    fn is_legal(&self, op: &Op, arch: &Arch) -> bool {
+        let Self { queries, keys, warps } = *self;
+        if [queries, keys, warps].contains(&0) || !queries.is_multiple_of(DEPTH * warps) {
+            return false;
+        }
+        let own = queries / warps;
+        let (sums, scores) = (own * columns(op.head_dim) / 32, own * keys / 16);
+        keys.is_multiple_of(DEPTH)
+            && own <= 2 * DEPTH
+            && self.threads() <= 1024
+            && suffice(sums + scores, self.threads(), arch)
+            && self.shared_memory(op.head_dim) <= room(arch)
+    }
+
+    fn by_rule(op: &Op, arch: &Arch) -> Option<Self> {
+        let head_dim = op.head_dim;
+        let twice = |block: &Self| {
+            2 * (block.shared_memory(head_dim) + RESERVED_SHARED_MEMORY as usize)
+                <= arch.shared_memory_multiprocessor as usize
+        };
+        first(QUERY_BLOCKS_IN_PAIRS, head_dim, twice)
+            .or_else(|| first(QUERY_BLOCKS, head_dim, |block| block.shared_memory(head_dim) <= room(arch)))
     }
 }
 
@@ -188,35 +260,20 @@ mod tests {
     use super::*;
     use crate::arch;
 
+    fn op(head_dim: usize) -> Op {
+        Op { head_dim, ..Op::default() }
+    }
+
     #[test]
     fn every_head_has_blocks_that_fit_on_every_gpu() {
         for arch in arch::ALL {
             for head_dim in (8..=256).step_by(8) {
-                let place = format!("head_dim {head_dim} on {}", arch.name);
-                let keys = KeyBlock::of(head_dim, arch).unwrap_or_else(|| panic!("{place}"));
-                assert!(keys.shared_memory(head_dim, true) <= room(arch), "{place}: {keys:?}");
+                let (place, op) = (format!("head_dim {head_dim} on {}", arch.name), op(head_dim));
+                let keys = KeyBlock::by_rule(&op, arch).unwrap_or_else(|| panic!("{place}"));
+                assert!(keys.is_legal(&op, arch), "{place}: {keys:?}");
                 assert!(keys.shared_memory(head_dim, false) <= keys.shared_memory(head_dim, true), "{place}");
-                let queries = QueryBlock::of(head_dim, arch).unwrap_or_else(|| panic!("{place}"));
-                assert!(queries.shared_memory(head_dim) <= room(arch), "{place}: {queries:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn warps_own_whole_fragments() {
-        for arch in arch::ALL {
-            for head_dim in (8..=256).step_by(8) {
-                let block = KeyBlock::of(head_dim, arch).expect("the test above");
-                let warps = block.key_warps * block.query_warps;
-                let column_warps = block.column_warps(head_dim);
-                let place = format!("head_dim {head_dim} on {}: {block:?}", arch.name);
-                assert!(block.keys.is_multiple_of(16 * block.key_warps), "{place}");
-                assert!(block.queries.is_multiple_of(16 * block.query_warps), "{place}");
-                assert!(columns(head_dim).is_multiple_of(8 * block.query_warps), "{place}");
-                assert!((block.queries * column_warps).is_multiple_of(16 * warps), "{place}");
-                assert!(columns(head_dim).is_multiple_of(8 * column_warps), "{place}");
-                let block = QueryBlock::of(head_dim, arch).expect("the test above");
-                assert!(block.queries.is_multiple_of(16 * block.warps), "{block:?}");
+                let queries = QueryBlock::by_rule(&op, arch).unwrap_or_else(|| panic!("{place}"));
+                assert!(queries.is_legal(&op, arch), "{place}: {queries:?}");
             }
         }
     }
@@ -224,7 +281,8 @@ mod tests {
     #[test]
     fn roomy_gpus_get_wide_tiles() {
         let of = |head_dim, name| {
-            KeyBlock::of(head_dim, arch::find(name).expect("it is a row")).map(|b| (b.keys, b.queries))
+            let arch = arch::find(name).expect("it is a row");
+            KeyBlock::by_rule(&op(head_dim), arch).map(|block| (block.keys, block.queries))
         };
         assert_eq!(of(128, "sm_90a"), Some((128, 64)));
         assert_eq!(of(128, "sm_80"), Some((128, 64)));

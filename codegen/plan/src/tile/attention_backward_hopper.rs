@@ -1,10 +1,12 @@
 //! Tiles of attention's gradient on Hopper: what a block of warpgroups works on at once.
 //!
-//! In: head_dim and a GPU. Out: the first row that fits; `None` where two passes are needed (`attention_backward_wide`). Which row is best was
+//! In: head_dim and a GPU. Out: a row that was measured, else the first of a rule's that fits; `None` where two passes are needed
+//! (`attention_backward_wide`). Which row is best was
 //! measured; what spills or makes the compiler put products one after another was left out, and a test in `tests/cuda.rs`
 //! repeats it.
 
 use super::attention_backward::columns;
+use super::{Axis, Op, Tile};
 use crate::arch::Arch;
 use std::ops::RangeInclusive;
 
@@ -18,6 +20,9 @@ pub(super) const ROWS: usize = 64;
 /// Bytes of a row of a tile in shared memory, and columns of a 2-byte type in it.
 const ROW_BYTES: usize = 128;
 const ROW_COLUMNS: usize = 64;
+
+/// Warpgroups that work; as many as there are registers for.
+const WORKERS: usize = 2;
 
 /// Registers of a thread of a working warpgroup, of which there are two: what the serving one leaves when it keeps 24.
 const REGISTERS: usize = 240;
@@ -74,19 +79,6 @@ pub(super) fn tile_bytes(rows: usize, columns: usize) -> usize {
 }
 
 impl WarpgroupBlock {
-    /// The block for heads of that size, with a softcap or without; `None` where nothing fits.
-    #[must_use]
-    pub fn of(head_dim: usize, is_capped: bool, arch: &Arch) -> Option<Self> {
-        if !arch.families.contains(&FAMILY) {
-            return None;
-        }
-        let fits = |block: &Self| {
-            block.shared_memory(head_dim) <= arch.shared_memory as usize
-                && block.registers(head_dim, is_capped) <= HELD
-        };
-        BLOCKS.iter().filter(|(sizes, _)| sizes.contains(&head_dim)).map(|(_, block)| *block).find(fits)
-    }
-
     /// Warpgroups that work.
     #[must_use]
     pub fn workers(&self) -> usize {
@@ -150,16 +142,50 @@ impl WarpgroupBlock {
     }
 }
 
+impl Tile for WarpgroupBlock {
+    const KERNEL: &'static str = "attention_backward_hopper";
+    const AXES: &'static [Axis<Self>] = &[
+        Axis::count("keys", &[128], |block| block.keys, |block, n| block.keys = n),
+        Axis::count("queries", &[64, 128], |block| block.queries, |block, n| block.queries = n),
+        Axis::count("stages", &[2, 3], |block| block.stages, |block, n| block.stages = n),
+        Axis::count("score_stages", &[1, 2], |block| block.score_stages, |block, n| block.score_stages = n),
+        Axis::flag("early", |block| block.is_early, |block, is| block.is_early = is),
+    ];
+    const BLANK: Self = Self { keys: 0, queries: 0, stages: 0, score_stages: 0, is_early: false };
+
+    fn is_legal(&self, op: &Op, arch: &Arch) -> bool {
+        let Self { keys, queries, stages, score_stages, is_early: _ } = *self;
+        arch.families.contains(&FAMILY)
+            && keys == WORKERS * ROWS
+            && (queries == ROWS || queries == WORKERS * ROWS)
+            && (2..=4).contains(&stages)
+            && (1..=2).contains(&score_stages)
+            && self.product_widths(op.head_dim).iter().all(|n| n.is_multiple_of(8) && *n <= 256)
+            && self.workers() * self.d_q_columns(op.head_dim) >= columns(op.head_dim)
+            && self.registers(op.head_dim, op.capped) <= HELD
+            && self.shared_memory(op.head_dim) <= arch.shared_memory as usize
+    }
+
+    fn by_rule(op: &Op, arch: &Arch) -> Option<Self> {
+        let meant = BLOCKS.iter().filter(|(sizes, _)| sizes.contains(&op.head_dim));
+        meant.map(|(_, block)| *block).find(|block| block.is_legal(op, arch))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::arch;
 
+    fn of(head_dim: usize, capped: bool, arch: &Arch) -> Option<WarpgroupBlock> {
+        WarpgroupBlock::by_rule(&Op { head_dim, capped, ..Op::default() }, arch)
+    }
+
     #[test]
     fn only_hopper_has_blocks_of_warpgroups() {
         for arch in arch::ALL {
             for head_dim in (8..=256).step_by(8) {
-                let found = WarpgroupBlock::of(head_dim, false, arch);
+                let found = of(head_dim, false, arch);
                 assert_eq!(
                     found.is_some(),
                     arch.name == "sm_90a" && head_dim <= 128,
@@ -175,7 +201,7 @@ mod tests {
     fn products_have_the_sizes_that_instructions_take() {
         let hopper = arch::find("sm_90a").expect("it is a row");
         for head_dim in (8..=128).step_by(8) {
-            let block = WarpgroupBlock::of(head_dim, false, hopper).expect("the test above");
+            let block = of(head_dim, false, hopper).expect("the test above");
             let place = format!("{head_dim}: {block:?}");
             assert!(
                 block.product_widths(head_dim).iter().all(|n| n.is_multiple_of(8) && *n <= 256),
@@ -190,8 +216,7 @@ mod tests {
     #[test]
     fn a_softcap_takes_registers() {
         let hopper = arch::find("sm_90a").expect("it is a row");
-        let queries =
-            |head_dim, is_capped| WarpgroupBlock::of(head_dim, is_capped, hopper).map(|block| block.queries);
+        let queries = |head_dim, is_capped| of(head_dim, is_capped, hopper).map(|block| block.queries);
         assert_eq!([false, true].map(|is_capped| queries(64, is_capped)), [Some(128), Some(64)]);
         assert_eq!([112, 128].map(|head_dim| queries(head_dim, true)), [Some(64), None]);
         assert_eq!([112, 128].map(|head_dim| is_in_one_pass(head_dim, true)), [true, false]);
@@ -202,7 +227,7 @@ mod tests {
     fn a_gpu_with_less_shared_memory_gets_smaller_tiles_or_none() {
         let with =
             |shared_memory: u32| Arch { shared_memory, ..arch::find("sm_90a").expect("it is a row").clone() };
-        let queries = |bytes: u32| WarpgroupBlock::of(64, false, &with(bytes)).map(|block| block.queries);
+        let queries = |bytes: u32| of(64, false, &with(bytes)).map(|block| block.queries);
         assert_eq!([227 << 10, 150 << 10, 99 << 10].map(queries), [Some(128), Some(64), None]);
     }
 }

@@ -1,11 +1,12 @@
 //! Tiles of attention's gradient on Hopper where heads are too wide for one pass: what warpgroups work on at once in the pass
 //! over keys, and in the one over queries.
 //!
-//! In: head_dim and a GPU. Out: the first row that fits; `None` where the kernels for all GPUs are taken. Which row is best was
-//! measured; a test in `tests/cuda.rs` repeats that nothing spills.
+//! In: head_dim and a GPU. Out: a row that was measured, else the first of a rule's that fits; `None` where the kernels for all GPUs
+//! are taken. Which of the rule's is best was measured; a test in `tests/cuda.rs` repeats that nothing spills.
 
 use super::attention_backward::columns;
 use super::attention_backward_hopper::{ROWS, WARPGROUP, takes_turns, tile_bytes};
+use super::{Axis, Op, Tile};
 use crate::arch::Arch;
 use std::ops::RangeInclusive;
 
@@ -41,18 +42,6 @@ impl WideBlocks {
     pub const OWN_QUERIES: usize = 2 * ROWS;
     /// Threads of either.
     pub const THREADS: usize = 3 * WARPGROUP;
-
-    /// The blocks for heads of that size; `None` where nothing fits.
-    #[must_use]
-    pub fn of(head_dim: usize, arch: &Arch) -> Option<Self> {
-        let room = arch.shared_memory as usize;
-        let fits = |blocks: &Self| {
-            blocks.keys_memory(head_dim).max(blocks.queries_memory(head_dim)) <= room
-                && blocks.registers(head_dim) <= HELD
-        };
-        let all = BLOCKS.iter().filter(|(sizes, _)| sizes.contains(&head_dim)).map(|(_, blocks)| *blocks);
-        if takes_turns(arch) { all.into_iter().find(fits) } else { None }
-    }
 
     /// Keys that a block of the pass over keys owns and queries of its steps, where shared memory sets no limit.
     #[must_use]
@@ -99,16 +88,57 @@ impl WideBlocks {
     }
 }
 
+impl Tile for WideBlocks {
+    const KERNEL: &'static str = "attention_backward_wide";
+    const AXES: &'static [Axis<Self>] = &[
+        Axis::count("queries", &[64], |blocks| blocks.queries, |blocks, n| blocks.queries = n),
+        Axis::count(
+            "query_stages",
+            &[2, 3, 4],
+            |blocks| blocks.query_stages,
+            |blocks, n| blocks.query_stages = n,
+        ),
+        Axis::count("keys", &[48, 64, 80, 96, 112], |blocks| blocks.keys, |blocks, n| blocks.keys = n),
+        Axis::count("k_stages", &[2, 3], |blocks| blocks.k_stages, |blocks, n| blocks.k_stages = n),
+        Axis::count("v_stages", &[1, 2, 3], |blocks| blocks.v_stages, |blocks, n| blocks.v_stages = n),
+    ];
+    const BLANK: Self = Self { queries: 0, query_stages: 0, keys: 0, k_stages: 0, v_stages: 0 };
+
+    fn is_legal(&self, op: &Op, arch: &Arch) -> bool {
+        let Self { queries, query_stages, keys, k_stages, v_stages } = *self;
+        let memory = self.keys_memory(op.head_dim).max(self.queries_memory(op.head_dim));
+        takes_turns(arch)
+            && op.head_dim <= 256
+            && queries == ROWS
+            && keys > 0
+            && keys.is_multiple_of(16)
+            && (2..=4).contains(&query_stages)
+            && (2..=4).contains(&k_stages)
+            && (1..=4).contains(&v_stages)
+            && self.registers(op.head_dim) <= HELD
+            && memory <= arch.shared_memory as usize
+    }
+
+    fn by_rule(op: &Op, arch: &Arch) -> Option<Self> {
+        let meant = BLOCKS.iter().filter(|(sizes, _)| sizes.contains(&op.head_dim));
+        meant.map(|(_, blocks)| *blocks).find(|blocks| blocks.is_legal(op, arch))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::arch;
 
+    fn of(head_dim: usize, arch: &Arch) -> Option<WideBlocks> {
+        WideBlocks::by_rule(&Op { head_dim, ..Op::default() }, arch)
+    }
+
     #[test]
     fn only_hopper_has_blocks_for_heads_of_every_size() {
         for arch in arch::ALL {
             for head_dim in (8..=256).step_by(8) {
-                let found = WideBlocks::of(head_dim, arch);
+                let found = of(head_dim, arch);
                 assert_eq!(found.is_some(), arch.name == "sm_90a", "{head_dim} on {}", arch.name);
             }
         }
@@ -130,7 +160,7 @@ mod tests {
     #[test]
     fn wide_heads_leave_room_for_smaller_tiles() {
         let hopper = arch::find("sm_90a").expect("it is a row");
-        let keys = |head_dim, arch| WideBlocks::of(head_dim, arch).map(|blocks| blocks.keys);
+        let keys = |head_dim, arch| of(head_dim, arch).map(|blocks| blocks.keys);
         assert_eq!([128, 192, 200, 256].map(|head_dim| keys(head_dim, hopper)), [80, 80, 64, 64].map(Some));
         let small = Arch { shared_memory: 200 << 10, ..hopper.clone() };
         assert_eq!([128, 192, 256].map(|head_dim| keys(head_dim, &small)), [Some(80), Some(64), None]);

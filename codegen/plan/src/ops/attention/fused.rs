@@ -6,7 +6,8 @@ use crate::launch::Lowered;
 use crate::ops::rowwise::{TOO_LARGE, UNEVEN, aligned, count, kernel, launches, pointer};
 use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecField, SpecValue, field};
-use crate::tile;
+use crate::tile::Tile;
+use crate::tile::attention_forward::AttentionForward;
 
 /// What the kernels of attention say of a head too wide for their tiles.
 pub(super) const TOO_WIDE: Lowered =
@@ -58,7 +59,7 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     if fused_hopper::is_for(arch) {
         return fused_hopper::lower(op, io, arch);
     }
-    let Some(tile) = tile::attention_forward(op.head_dim, io.dtype("q"), arch) else { return NO_ROOM };
+    let Some(tile) = AttentionForward::of(&op.for_tiles(true), arch) else { return NO_ROOM };
     let mut fields = fields(op, io);
     fields.extend([
         field("queries", "q", SpecValue::Int(tile.queries as i64)),
@@ -69,8 +70,8 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     ]);
     let spec = KernelSpec {
         template: "attention/forward",
-        block: tile.threads as u32,
-        shared_memory: tile.shared_memory as u32,
+        block: tile.threads() as u32,
+        shared_memory: tile.shared_memory(op.head_dim) as u32,
         fields,
     };
     let grid = [op.length.div_ceil(tile.queries), op.heads, io.rows("q") / op.length.max(1)];

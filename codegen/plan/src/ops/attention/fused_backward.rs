@@ -10,6 +10,7 @@ use crate::ops::rowwise::{
 };
 use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecField, SpecValue, field};
+use crate::tile::Tile;
 use crate::tile::attention_backward::{KeyBlock, QueryBlock};
 use crate::tile::attention_backward_hopper::{WarpgroupBlock, is_in_one_pass};
 use crate::tile::attention_backward_wide::WideBlocks;
@@ -69,13 +70,14 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
     if gradients.iter().any(|slot| i32::try_from(io.row_stride(slot)).is_err()) {
         return TOO_LARGE;
     }
-    let blocks = (KeyBlock::of(op.head_dim, arch), QueryBlock::of(op.head_dim, arch));
-    let (Some(keys), Some(queries)) = blocks else { return NO_ROOM };
     let is_free = backward.form == BackwardForm::Free && io.has("d_q_sum");
+    let for_tiles = op.for_tiles(!is_free);
+    let blocks = (KeyBlock::of(&for_tiles, arch), QueryBlock::of(&for_tiles, arch));
+    let (Some(keys), Some(queries)) = blocks else { return NO_ROOM };
     if has_shares(io) && !SHARES.iter().all(|slot| io.has(slot)) {
         return MISSING;
     }
-    if let Some(block) = WarpgroupBlock::of(op.head_dim, op.softcap.is_some(), arch)
+    if let Some(block) = WarpgroupBlock::of(&for_tiles, arch)
         && io.has("d_q_sum")
     {
         let keys = hopper_backward::of_keys(op, io, block, !is_free);
@@ -84,7 +86,7 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
         let zeros = if is_free { 0..sums } else { sums..io.buffer("d_q_sum").len() };
         return launches([delta(op, io, Some(zeros)), keys, round(op, io, true)]);
     }
-    if let Some(blocks) = WideBlocks::of(op.head_dim, arch)
+    if let Some(blocks) = WideBlocks::of(&for_tiles, arch)
         && !is_in_one_pass(op.head_dim, op.softcap.is_some())
     {
         let [keys, queries] = hopper_wide_backward::passes(op, io, blocks);

@@ -11,7 +11,8 @@ use crate::ops::rowwise::{TOO_LARGE, count, kernel, launches, pointer};
 use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecValue, field};
 use crate::tensor_map::{Dimension, Swizzle, TensorLayout, TensorMap};
-use crate::tile::attention_forward_hopper::{HopperForward, Op};
+use crate::tile::Tile;
+use crate::tile::attention_forward_hopper::HopperForward;
 
 /// Name of the template's family.
 const FAMILY: &str = "hopper";
@@ -59,8 +60,7 @@ fn section(op: &Attention, tile: &HopperForward, (tiles, blocks): (usize, usize)
 
 pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     let group = op.heads / op.kv_heads;
-    let choice = Op { head_dim: op.head_dim, group, length: op.length, capped: op.softcap.is_some() };
-    let Some(tile) = HopperForward::of(choice, arch) else { return NO_ROOM };
+    let Some(tile) = HopperForward::of(&op.for_tiles(true), arch) else { return NO_ROOM };
     let mut fields = fields(op, io);
     let mut widths = vec![tile.keys as u64, op.head_dim as u64];
     widths.dedup();
