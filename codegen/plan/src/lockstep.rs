@@ -9,7 +9,8 @@
 //! from what passes. The truth is the reference in f64. Where few rounded numbers decide, their error is a matter of luck:
 //! if that of the first reference does not suffice, those of some that round on other grids count as well, the greatest
 //! of them. What is zero by cancellation has no scale of its own: it is measured by the greatest number that the step
-//! writes, times the root of a row's columns, by which the errors of the sums that cancel grow.
+//! writes, times the root of a row's columns, by which the errors of the sums that cancel grow. Long because what is compared and how much it may
+//! differ are one thought.
 
 use crate::buffer::{BufferId, Role};
 use crate::chain;
@@ -23,7 +24,7 @@ use std::fmt;
 use std::ops::Range;
 
 /// What numbers are multiplied by before they are rounded, to have them rounded otherwise: between powers of two.
-const GRIDS: [f64; 4] = [1.19, 1.37, 1.61, 1.83];
+const GRIDS: &[f64] = &[1.19, 1.37, 1.61, 1.83];
 
 /// The definition of a plan's ops, beside which an executor runs.
 #[derive(Debug)]
@@ -33,6 +34,22 @@ pub struct Lockstep {
     narrow: Dtype,
     id: PlanId,
     born: Vec<Option<Range<usize>>>,
+}
+
+/// Who hears what came of the last way to do a step, makes the executor do it in another, and says whether it is to.
+pub type Next<'a, E> = &'a mut dyn FnMut(&mut E, Option<Outcome>) -> Result<bool, ExecutorError>;
+
+/// A step that the references have run.
+struct Told {
+    index: usize,
+    micro: MicroStep,
+    step: Step,
+    /// What its base buffers held before.
+    before: Vec<(BufferId, Vec<f64>)>,
+    /// How far the rounded reference is off in each buffer that is compared.
+    errors: Vec<Vec<f64>>,
+    /// Grids that it may still be rounded on.
+    grids: std::slice::Iter<'static, f64>,
 }
 
 /// How one buffer that a step wrote compares.
@@ -173,6 +190,26 @@ impl Lockstep {
         index: usize,
         micro: MicroStep,
     ) -> Result<Outcome, ExecutorError> {
+        let mut found = None;
+        self.step_repeatedly(executor, plan, (index, micro), &mut |_, outcome| {
+            found = outcome;
+            Ok(found.is_none())
+        })?;
+        Ok(found.unwrap_or(Outcome::NoKernel(String::new())))
+    }
+
+    /// The same of several ways in which an executor may do the step, each from the same inputs: `next` hears what came of the last
+    /// one, makes the executor do the step in another way, and says whether it is to be done; the references run once.
+    ///
+    /// # Errors
+    /// As [`Lockstep::step`], and those of `next`.
+    pub fn step_repeatedly<E: Executor + ?Sized>(
+        &mut self,
+        executor: &mut E,
+        plan: PlanId,
+        (index, micro): (usize, MicroStep),
+        next: Next<'_, E>,
+    ) -> Result<(), ExecutorError> {
         let step = self.plan().steps[index].at(micro);
         let buffers = step.reads.iter().map(|read| read.buffer).chain(step.writes.iter().map(|w| w.buffer));
         let bases: BTreeSet<BufferId> = buffers.map(|id| self.plan().base(id).0).collect();
@@ -181,64 +218,69 @@ impl Lockstep {
             if is_new && !self.plan().buffer(*base).role.is_persistent() {
                 self.set(*base, &vec![f64::NAN; self.plan().buffer(*base).len()]);
             }
-            self.hand_over(executor, plan, *base, &step)?;
         }
-        let before: Vec<Vec<f64>> = bases.iter().map(|base| self.values(*base)).collect();
+        let before: Vec<(BufferId, Vec<f64>)> =
+            bases.iter().map(|base| (*base, self.values(*base))).collect();
         self.truth.run(self.id, index..index + 1, micro)?;
         self.rounded.run(self.id, index..index + 1, micro)?;
-        let outcome = match executor.run(plan, index..index + 1, micro) {
-            Err(ExecutorError::NoKernel { why, .. }) => Outcome::NoKernel(why),
-            Err(error) => Outcome::Failed(error),
-            Ok(()) => self.compare(executor, plan, (index, micro), &step, &bases, &before)?,
-        };
-        for write in &step.writes {
+        let written =
+            step.writes.iter().filter(|write| self.plan().buffer(write.buffer).role != Role::Scratch);
+        let errors = written.map(|write| self.rounding_errors(write)).collect();
+        let mut told = Told { index, micro, step, before, errors, grids: GRIDS.iter() };
+        let mut outcome = None;
+        while next(executor, outcome.take())? {
+            for (base, values) in &told.before {
+                self.hand_over(executor, plan, (*base, values), &told.step)?;
+            }
+            outcome = Some(match executor.run(plan, index..index + 1, micro) {
+                Err(ExecutorError::NoKernel { why, .. }) => Outcome::NoKernel(why),
+                Err(error) => Outcome::Failed(error),
+                Ok(()) => self.compare(executor, plan, &mut told)?,
+            });
+        }
+        for write in &told.step.writes {
             if self.plan().buffer(write.buffer).role != Role::Scratch {
                 let exact = self.values(write.buffer);
                 self.set(write.buffer, &exact);
             }
         }
-        Ok(outcome)
+        Ok(())
     }
 
-    /// Compares what a step, which the references have run too, left in `executor`; `before` is what its `bases` held.
-    fn compare(
+    /// Compares what a step, which the references have run too, left in `executor`.
+    fn compare<E: Executor + ?Sized>(
         &mut self,
-        executor: &dyn Executor,
+        executor: &E,
         plan: PlanId,
-        (index, micro): (usize, MicroStep),
-        step: &Step,
-        bases: &BTreeSet<BufferId>,
-        before: &[Vec<f64>],
+        told: &mut Told,
     ) -> Result<Outcome, ExecutorError> {
+        let Told { index, micro, step, before, errors, grids } = told;
         let mut found = Vec::new();
         for write in &step.writes {
             if self.plan().buffer(write.buffer).role != Role::Scratch {
                 found.push((write, executor.read(plan, write.buffer)?));
             }
         }
-        let mut errors: Vec<Vec<f64>> = found.iter().map(|(write, _)| self.rounding_errors(write)).collect();
-        let mut rows = self.rows(index, step, &found, &errors);
-        for grid in GRIDS {
-            if self.narrow == Dtype::Fp32 || rows.iter().all(Row::passes) {
-                break;
-            }
-            self.rounded.round(Rounding::OnGrid(self.narrow, grid));
-            for (base, values) in bases.iter().zip(before) {
+        let mut rows = self.rows(*index, step, &found, errors);
+        while self.narrow != Dtype::Fp32 && !rows.iter().all(Row::passes) {
+            let Some(grid) = grids.next() else { break };
+            self.rounded.round(Rounding::OnGrid(self.narrow, *grid));
+            for (base, values) in before.iter() {
                 let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
                 self.rounded.set(self.id, *base, &values, false);
             }
-            self.rounded.run(self.id, index..index + 1, micro)?;
+            self.rounded.run(self.id, *index..*index + 1, *micro)?;
             self.rounded.round(Rounding::Follow(self.narrow));
-            for ((write, _), errors) in found.iter().zip(&mut errors) {
+            for ((write, _), errors) in found.iter().zip(errors.iter_mut()) {
                 let others = self.rounding_errors(write);
                 if greatest(&others) > greatest(errors) {
                     *errors = others;
                 }
             }
-            rows = self.rows(index, step, &found, &errors);
+            rows = self.rows(*index, step, &found, errors);
         }
         let mut strays = Vec::new();
-        for (base, before) in bases.iter().zip(before) {
+        for (base, before) in before.iter() {
             let after = executor.read(plan, *base)?;
             strays.extend(stray(self.plan(), step, *base, before, &after));
         }
@@ -264,16 +306,16 @@ impl Lockstep {
         Ok(None)
     }
 
-    /// Gives the executor a base buffer as it is before the step; what the step replaces is no number.
-    fn hand_over(
+    /// Gives the executor a base buffer with what was there before the step; what the step replaces is no number.
+    fn hand_over<E: Executor + ?Sized>(
         &self,
-        executor: &mut dyn Executor,
+        executor: &mut E,
         plan: PlanId,
-        base: BufferId,
+        (base, before): (BufferId, &[f64]),
         step: &Step,
     ) -> Result<(), ExecutorError> {
         let buffer = self.plan().buffer(base);
-        let mut values: Vec<f32> = self.values(base).into_iter().map(|value| value as f32).collect();
+        let mut values: Vec<f32> = before.iter().map(|value| *value as f32).collect();
         if buffer.dtype.is_integer() {
             let values: Vec<i32> = values.iter().map(|value| *value as i32).collect();
             return executor.write(plan, base, Values::Int(&values));

@@ -123,6 +123,31 @@ impl<D: Driver> Cuda<D> {
         self.memory.clear(&mut self.driver)
     }
 
+    /// Lowers what is loaded from now on for this GPU.
+    pub fn lower_for(&mut self, arch: Arch) {
+        self.arch = arch;
+    }
+
+    /// Lowers a plan that is loaded anew, for the same target with other tiles: what its buffers hold stays. It is for who measures
+    /// which tile is the best.
+    ///
+    /// # Errors
+    /// When a kernel is not to be had, or the plan needs tables of tensors, which stay those of before.
+    pub fn lower_again(&mut self, plan: PlanId, arch: Arch) -> Result<(), ExecutorError> {
+        let lowered = lowered(&self.plans[plan.0].plan, &arch);
+        if tables(&lowered) != tables(&self.plans[plan.0].lowered) {
+            return Err(ExecutorError::Plan("its tables of tensors depend on tiles".to_owned()));
+        }
+        self.arch = arch;
+        self.load_kernels(&lowered)?;
+        let loaded = &mut self.plans[plan.0];
+        loaded.lowered = lowered;
+        for (_, old) in loaded.recorded.drain() {
+            self.driver.forget(old.recording);
+        }
+        Ok(())
+    }
+
     /// What some steps tell the driver, in order, and where each command comes from.
     fn commands(
         &self,
@@ -179,6 +204,14 @@ impl<D: Driver> Cuda<D> {
     }
 }
 
+/// What each step becomes, in the first micro-batch and in later ones.
+fn lowered(plan: &Plan, arch: &Arch) -> [Vec<Lowered>; 2] {
+    [MicroStep::First, MicroStep::Later].map(|micro| {
+        let steps = plan.steps.iter().map(|step| step.at(micro));
+        steps.map(|step| step.op.lower(&plan.io(&step), arch)).collect()
+    })
+}
+
 /// Bytes of a row of a base buffer, and those that belong to a view of it.
 struct Rows {
     stride: usize,
@@ -199,10 +232,7 @@ fn of_launch(loaded: &Loaded, micro: MicroStep, origin: (usize, usize), error: D
 impl<D: Driver> Executor for Cuda<D> {
     fn load(&mut self, plan: Plan) -> Result<PlanId, ExecutorError> {
         plan.check().map_err(ExecutorError::Plan)?;
-        let lowered = [MicroStep::First, MicroStep::Later].map(|micro| {
-            let steps = plan.steps.iter().map(|step| step.at(micro));
-            steps.map(|step| step.op.lower(&plan.io(&step), &self.arch)).collect()
-        });
+        let lowered = lowered(&plan, &self.arch);
         self.load_kernels(&lowered)?;
         let mut born = vec![Vec::new(); plan.steps.len()];
         for (index, life) in lifetimes(&plan).into_iter().enumerate() {
