@@ -9,6 +9,7 @@
 use crate::cubins::Cubins;
 use crate::declaration::{Declared, Subject};
 use crate::generate::{Generated, declared};
+use crate::tables::Tables;
 use crate::tokens;
 use crate::write::{Owner, write};
 use proc_macro2::{TokenStream, TokenTree};
@@ -28,9 +29,9 @@ pub struct Model {
     pub kernels: Vec<Generated>,
 }
 
-/// The models of a file of a package; `overriding` is the content of `KERNWRIGHT_TARGETS`.
+/// The models of a file of a package with these tables; `overriding` is the content of `KERNWRIGHT_TARGETS`.
 #[must_use]
-pub fn models(file: &Path, package: &str, overriding: Option<&str>) -> Vec<Model> {
+pub fn models(file: &Path, package: &str, overriding: Option<&str>, tables: &Tables) -> Vec<Model> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let Ok(syntax) = syn::parse_file(&text) else { return Vec::new() };
     let tokens = syntax.to_token_stream();
@@ -48,7 +49,7 @@ pub fn models(file: &Path, package: &str, overriding: Option<&str>) -> Vec<Model
         if count(&tokens, &ident, Some("struct")) != n_seen || count(&seen.macros, &ident, None) > 0 {
             continue;
         }
-        let Ok((declared, kernels)) = declared(&declaration, overriding) else { continue };
+        let Ok((declared, kernels)) = declared(&declaration, overriding, tables) else { continue };
         let source = file.to_string_lossy().replace('\\', "/");
         let owner = Owner { package: package.to_owned(), model: name, source, nth };
         models.push(Model { owner, declared, kernels });

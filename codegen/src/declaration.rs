@@ -78,6 +78,14 @@ impl Declared {
         }
     }
 
+    /// They, for who has tables of tiles for them.
+    pub fn targets_mut(&mut self) -> &mut [Arch] {
+        match self {
+            Self::Model(shape) => &mut shape.targets,
+            Self::Attention(shape) => &mut shape.targets,
+        }
+    }
+
     /// Those GPUs as text.
     #[must_use]
     pub fn targets_text(&self) -> String {

@@ -4,6 +4,7 @@
 
 use crate::declaration::{Declaration, Declared};
 use crate::render::{RenderError, render};
+use crate::tables::Tables;
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::chain;
 use kernwright_plan::field::Problem;
@@ -50,16 +51,21 @@ pub enum GenerateError {
 }
 
 /// Everything a declaration asks for: what the derive and the build script both start from. `overriding` is the
-/// content of `KERNWRIGHT_TARGETS`.
+/// content of `KERNWRIGHT_TARGETS`, `tables` are the package's own.
 ///
 /// # Errors
-/// Every mistake of the declaration; or what is wrong with the targets or the templates, at no place of it.
+/// Every mistake of the declaration; or what is wrong with the tables, the targets or the templates, at no place of it.
 pub fn declared(
     declaration: &Declaration,
     overriding: Option<&str>,
+    tables: &Tables,
 ) -> Result<(Declared, Vec<Generated>), Vec<Problem>> {
     let nowhere = |message| vec![Problem { at: None, message }];
-    let declared = declaration.declared()?;
+    let mut declared = declaration.declared()?;
+    if !tables.problems.is_empty() {
+        return Err(tables.problems.iter().cloned().flat_map(nowhere).collect());
+    }
+    tables.give(declared.targets_mut());
     let targets = targets(declared.targets(), overriding).map_err(nowhere)?;
     match of_plans(&declared.plans(), &targets) {
         Ok(all) => Ok((declared, all)),

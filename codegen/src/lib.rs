@@ -10,6 +10,7 @@ pub mod declaration;
 pub mod generate;
 pub mod print;
 pub mod render;
+pub mod tables;
 pub mod target_dir;
 pub mod tokens;
 pub mod toml;

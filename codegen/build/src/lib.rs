@@ -9,6 +9,7 @@ mod ahead;
 
 use kernwright_codegen::build::{copy, models};
 use kernwright_codegen::cubins::VARIABLE;
+use kernwright_codegen::tables::{FOLDER, Tables};
 use kernwright_codegen::target_dir::Whereabouts;
 use kernwright_compile::Places;
 use std::env;
@@ -20,11 +21,16 @@ pub fn run(files: &[impl AsRef<Path>]) {
     let overriding = env::var("KERNWRIGHT_TARGETS").ok();
     let package = env::var("CARGO_PKG_NAME").unwrap_or_default();
     let target_dir = Whereabouts::of_this_process().target_dir();
+    let folder = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+    let tables = Tables::of_package(&folder);
     let mut lines = vec!["cargo::rerun-if-env-changed=KERNWRIGHT_TARGETS".to_owned()];
+    if folder.join(FOLDER).exists() {
+        lines.extend(rerun_if_changed(Path::new(FOLDER)));
+    }
     let mut all = Vec::new();
     for file in files.iter().map(AsRef::as_ref) {
         lines.extend(rerun_if_changed(file));
-        let models = models(file, &package, overriding.as_deref());
+        let models = models(file, &package, overriding.as_deref(), &tables);
         all.extend(models.into_iter().map(|model| (file, model)));
     }
 

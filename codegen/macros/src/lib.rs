@@ -6,6 +6,7 @@
 use kernwright_codegen::cubins::{Cubin, Cubins};
 use kernwright_codegen::declaration::{Declared, Subject};
 use kernwright_codegen::generate::{Generated, declared};
+use kernwright_codegen::tables::Tables;
 use kernwright_codegen::target_dir::Whereabouts;
 use kernwright_codegen::tokens::{self, Attributes};
 use kernwright_codegen::write::{Owner, write};
@@ -36,19 +37,18 @@ fn derive(subject: Subject, input: &DeriveInput) -> TokenStream {
     let overriding = env::var("KERNWRIGHT_TARGETS").ok();
     let cubins = Cubins::of_this_process();
     let name = &declaration.name;
-    match declared(&declaration, overriding.as_deref()) {
+    let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+    let tables = Tables::of_package(&package);
+    match declared(&declaration, overriding.as_deref(), &tables) {
         Ok((declared, all)) => {
             let text = declared.text();
             write_copies(&owner, &text, &all, cubins.as_ref());
             let texts = [&*text, &declared.targets_text()];
-            constants(
-                input,
-                &facade,
-                (name, texts),
-                &interface(subject, Some(&declared)),
-                &all,
-                cubins.as_ref(),
-            )
+            let interface = interface(subject, Some(&declared));
+            let constants = constants(input, &facade, (name, texts), &interface, &all, cubins.as_ref());
+            // Cargo compiles the crate again when one of them changes.
+            let files = tables.all.iter().filter_map(|(path, _)| path.to_str());
+            quote!(#constants #(const _: &str = ::core::include_str!(#files);)*)
         }
         Err(problems) => {
             let errors = places.errors(&problems).map(|error| error.to_compile_error());

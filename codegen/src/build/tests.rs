@@ -7,7 +7,7 @@ use kernwright_plan::shape::presets;
 
 /// Reads a file and writes the copies of its models.
 fn copies_of(file: &Path, target_dir: &Path) -> Vec<PathBuf> {
-    let models = models(file, "brain", None);
+    let models = models(file, "brain", None, &Tables::default());
     models.iter().flat_map(|model| copy(file, model, target_dir, None)).collect()
 }
 
@@ -73,7 +73,7 @@ fn a_name_whose_structs_cannot_be_counted_is_left_to_the_derive() {
     let model = SOURCE.split("#[derive(Clone)]").next().unwrap_or_default();
     let names = |more: &str| {
         fs::write(&file, format!("{model}{more}")).expect("the folder is ours");
-        let models = models(&file, "brain", None);
+        let models = models(&file, "brain", None, &Tables::default());
         models.into_iter().map(|model| model.owner.model).collect::<Vec<_>>()
     };
     for more in [
@@ -94,6 +94,6 @@ fn a_name_whose_structs_cannot_be_counted_is_left_to_the_derive() {
         // An inner attribute comes first in a file.
         let (before, after) = if more.starts_with("#!") { (more, "") } else { ("", more) };
         fs::write(&file, format!("{before}{model}{after}")).expect("the folder is ours");
-        assert!(models(&file, "brain", None).is_empty(), "{more}");
+        assert!(models(&file, "brain", None, &Tables::default()).is_empty(), "{more}");
     }
 }
