@@ -145,22 +145,30 @@ fn cpu(asked: &DeviceArguments) -> Result<Device, Box<dyn Error>> {
 /// A GPU as what runs a model.
 pub(super) fn of_gpu(executor: Cuda<Gpu>) -> Device {
     let facts = executor.driver().facts();
-    let GpuFacts { index, name, driver, .. } = facts;
-    let own = facts.arch.is_none_or(|own| own.number() == executor.arch().number());
-    let made_for = if own { "" } else { "kernels of " };
-    let description =
-        format!("GPU {index}, {name} ({made_for}{}, CUDA {driver} driver)", executor.arch().name);
+    let (description, options) = (description(&executor), options(&executor));
     let (arch, uuid) = (executor.arch().clone(), executor.driver().uuid().ok());
     // Code of kernels and graphs comes on top of what plans say.
     let free = executor.driver().free_at_first().map(|free| free.saturating_sub(RESERVE));
     let beside = beside(facts.capability);
-    let options = PlanOptions {
-        multiprocessors: Some(facts.multiprocessors as usize),
-        in_turns: takes_turns(&arch),
-        ..PlanOptions::default()
-    };
-    let gpu = Some(OfGpu { card: Card::of(name, facts.memory), arch, uuid });
+    let gpu = Some(OfGpu { card: Card::of(&facts.name, facts.memory), arch, uuid });
     Device { executor: Box::new(executor), options, description, free, beside, gpu }
+}
+
+/// What to call a GPU: its number, name and target, or whose kernels it runs.
+pub(super) fn description(executor: &Cuda<Gpu>) -> String {
+    let GpuFacts { index, name, driver, arch, .. } = executor.driver().facts();
+    let of = executor.arch();
+    let made_for = if arch.is_none_or(|own| own.number() == of.number()) { "" } else { "kernels of " };
+    format!("GPU {index}, {name} ({made_for}{}, CUDA {driver} driver)", of.name)
+}
+
+/// Of plans for a GPU.
+pub(super) fn options(executor: &Cuda<Gpu>) -> PlanOptions {
+    PlanOptions {
+        multiprocessors: Some(executor.driver().facts().multiprocessors as usize),
+        in_turns: takes_turns(executor.arch()),
+        ..PlanOptions::default()
+    }
 }
 
 /// The executor over a GPU of its own, for who must know that it is one.

@@ -23,7 +23,9 @@ mod shape;
 mod shell;
 mod signals;
 mod table;
+mod tables;
 mod train;
+mod tune;
 mod units;
 
 use crate::environment::Environment;
@@ -66,6 +68,8 @@ enum Command {
     Plan(Box<plan::Arguments>),
     /// Show where the time of a training step goes, kernel by kernel
     Profile(Box<profile::Arguments>),
+    /// Find the fastest tiles of generated kernels on this GPU, and write the table from which they are generated
+    Tune(Box<tune::Arguments>),
     /// Write the CUDA of a model for a GPU, or compile it and report registers and spills
     Cuda(cuda::Arguments),
     /// Run every kernel of a model on the CPU, thread by thread, and hold it to its op's definition
@@ -151,6 +155,7 @@ fn run(declared: Option<Declared>) -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments, declared, &environment),
         Command::Plan(arguments) => plan::run(&arguments, declared, &environment),
         Command::Profile(arguments) => profile::run(&arguments, declared, &environment),
+        Command::Tune(arguments) => tune::run(&arguments, declared, &environment),
         Command::Cuda(arguments) => cuda::run(&arguments, declared, &environment),
         Command::Check(arguments) => check::run(&arguments, declared, &environment),
         Command::Shape(arguments) => shape::show::run(&arguments, declared, &environment),

@@ -19,6 +19,7 @@ use kernwright_model::atomic_file::write_atomically;
 use kernwright_plan::executor::MicroStep;
 use kernwright_plan::plan::Phase;
 use kernwright_runtime::Profile;
+pub(super) use page::escaped;
 use rows::{Document, Group, KernelRow, Rows, Timing};
 use std::collections::HashMap;
 use std::error::Error;

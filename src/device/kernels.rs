@@ -66,13 +66,14 @@ pub(crate) fn source(arch: Arch, carried: Carried) -> Source {
     })
 }
 
+/// The text of a kernel that the program does not carry.
 #[cfg(feature = "render")]
-fn render(spec: &KernelSpec, arch: &Arch) -> Result<String, String> {
+pub(crate) fn render(spec: &KernelSpec, arch: &Arch) -> Result<String, String> {
     kernwright_codegen::render::render(spec, arch).map_err(|error| chain(&error))
 }
 
 #[cfg(not(feature = "render"))]
-fn render(_: &KernelSpec, arch: &Arch) -> Result<String, String> {
+pub(crate) fn render(_: &KernelSpec, arch: &Arch) -> Result<String, String> {
     let arch = &arch.name;
     Err(format!(
         "this program carries no such kernel for `{arch}` and was built without the feature `render`: declare \

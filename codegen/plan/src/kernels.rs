@@ -50,9 +50,8 @@ pub fn plans(shape: &Shape) -> Vec<Plan> {
         every.push(plain);
     }
     let mut plans = Vec::new();
-    // The shortest of each kind but the first, of which all the others are.
-    for (_, longest) in &LENGTHS[..LENGTHS.len() - 1] {
-        plans.extend(of_attention.iter().map(|options| train_step(shape, options, 1, longest + 1)));
+    for length in shortest_of_others() {
+        plans.extend(of_attention.iter().map(|options| train_step(shape, options, 1, length)));
     }
     every.append(&mut of_attention);
     for options in &every {
@@ -62,6 +61,11 @@ pub fn plans(shape: &Shape) -> Vec<Plan> {
     plans
 }
 
+/// The shortest length of each kind but the first.
+fn shortest_of_others() -> impl Iterator<Item = usize> {
+    LENGTHS[..LENGTHS.len() - 1].iter().map(|(_, longest)| longest + 1)
+}
+
 /// The same for attention alone.
 #[must_use]
 pub fn attention_plans(shape: &AttentionShape) -> Vec<Plan> {
@@ -69,7 +73,8 @@ pub fn attention_plans(shape: &AttentionShape) -> Vec<Plan> {
     for in_turns in [false, true] {
         for options in split_heads::both(&Options { in_turns, ..Options::default() }) {
             for pass in Pass::ALL {
-                plans.extend([1, LONG].map(|length| attention_step(shape, &options, 1, length, pass)));
+                let shortest = std::iter::once(1).chain(shortest_of_others());
+                plans.extend(shortest.map(|length| attention_step(shape, &options, 1, length, pass)));
             }
         }
     }

@@ -10,6 +10,7 @@ use super::super::gpu;
 use super::super::memory::Need;
 use super::super::plan_flags::precisions;
 use super::super::signals;
+use super::super::tables;
 use super::super::{Declared, Outcome};
 use super::ablation::Stage;
 use super::case::{Case, TABLE};
@@ -24,11 +25,13 @@ use kernwright_plan::dtype::Dtype;
 use kernwright_plan::gpu::Gpu;
 use kernwright_plan::plan::Phase;
 use kernwright_plan::shape::presets;
+use kernwright_plan::tuning::Table;
 use kernwright_runtime::gpu::products::Order;
 use serde::Serialize;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Flags of `bench attention`.
 #[derive(Clone, Debug, Args)]
@@ -79,6 +82,9 @@ pub(super) struct Arguments {
     /// Time the kernels that another target gets, such as sm_80: its instructions and tiles, compiled for this GPU
     #[arg(long, alias = "gpu", value_name = "GPU", value_parser = gpu::parse)]
     arch: Option<Gpu>,
+    /// Take tiles from a table that `tune` wrote, before those that Kernwright has
+    #[arg(long, value_name = "FILE.toml", value_parser = tables::parse)]
+    table: Option<Arc<Table>>,
     /// Leave a stage out of the kernels
     #[arg(long, value_name = "STAGE", value_enum)]
     ablate: Option<Stage>,
@@ -215,21 +221,28 @@ impl Arguments {
             Some(text) => kernwright_plan::shape::parse_text(&text)?,
             None => presets::ALL[0].shape(),
         };
-        if self.ablate.is_none() && self.arch.is_none() {
+        if self.ablate.is_none() && self.arch.is_none() && self.table.is_none() {
             return device::executor(&self.device, &shape, declared, environment, Order::Fixed);
         }
         let index = match self.device.device {
             Asked::Auto => 0,
             Asked::Cuda(index) => index,
             Asked::Cpu => {
-                let flag = if self.ablate.is_some() { "`--ablate` changes" } else { "`--arch` chooses" };
+                let flags = [
+                    ("`--ablate` changes", self.ablate.is_some()),
+                    ("`--arch` chooses", self.arch.is_some()),
+                ];
+                let flag = flags.iter().find(|(_, is)| *is).map_or("`--table` is about", |(flag, _)| *flag);
                 return Err(format!("{flag} a GPU's kernels: it needs a GPU").into());
             }
         };
-        let executor = match &self.arch {
+        let mut executor = match &self.arch {
             Some(gpu) => device::gpu_like(index, &gpu.arch, &shape, environment, Order::Fixed)?,
             None => device::gpu(index, &shape, declared, environment, Order::Fixed)?,
         };
+        if let Some(table) = &self.table {
+            executor.lower_for(tables::with(executor.arch(), table)?);
+        }
         Ok(device::of_gpu(match self.ablate {
             Some(stage) => executor.with_texts(move |text| stage.left_out_of(&text)),
             None => executor,

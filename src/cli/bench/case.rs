@@ -17,15 +17,15 @@ use std::time::Instant;
 
 /// What attention is computed of.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Case {
-    pub(super) batch: usize,
-    pub(super) heads: usize,
-    pub(super) kv_heads: usize,
-    pub(super) length: usize,
-    pub(super) head_dim: usize,
-    pub(super) causal: bool,
-    pub(super) window: Option<usize>,
-    pub(super) softcap: Option<f64>,
+pub(in super::super) struct Case {
+    pub(in super::super) batch: usize,
+    pub(in super::super) heads: usize,
+    pub(in super::super) kv_heads: usize,
+    pub(in super::super) length: usize,
+    pub(in super::super) head_dim: usize,
+    pub(in super::super) causal: bool,
+    pub(in super::super) window: Option<usize>,
+    pub(in super::super) softcap: Option<f64>,
 }
 
 const fn case(batch: usize, (heads, kv_heads): (usize, usize), length: usize, head_dim: usize) -> Case {
@@ -58,15 +58,31 @@ const WORK: f64 = 5e11;
 /// Most times that it does the same.
 const MOST_COPIES: f64 = 32.0;
 
+/// Bytes of inputs that launches of a recording take in turns, where one launch would find its own in a cache: as much as those hold.
+const ROOM: usize = 48 << 20;
+
+/// Most sets of them.
+const MOST_SETS: usize = 8;
+
 impl Case {
+    /// A small one under a causal mask.
+    pub(in super::super) const CAUSAL: Self = case(1, (2, 1), 64, 64);
+
+    /// That of an op over so many sequences.
+    pub(in super::super) fn of(op: &Attention, batch: usize) -> Self {
+        let Attention { heads, kv_heads, length, head_dim, window, softcap, .. } = *op;
+        let (causal, window) = (window.right == Some(0), window.left.map(|left| left + 1));
+        Self { batch, heads, kv_heads, length, head_dim, causal, window, softcap }
+    }
+
     /// `32 x 12/4 x 1024 x 64`.
-    pub(super) fn sizes(&self) -> String {
+    pub(in super::super) fn sizes(&self) -> String {
         let Self { batch, heads, kv_heads, length, head_dim, .. } = self;
         format!("{batch} x {heads}/{kv_heads} x {length} x {head_dim}")
     }
 
     /// `causal, window 512`.
-    pub(super) fn mask(&self) -> String {
+    pub(in super::super) fn mask(&self) -> String {
         let mut mask = if self.causal { "causal" } else { "full" }.to_owned();
         if let Some(window) = self.window {
             mask.push_str(&format!(", window {window}"));
@@ -77,7 +93,7 @@ impl Case {
         mask
     }
 
-    fn op(&self) -> Attention {
+    pub(in super::super) fn op(&self) -> Attention {
         let window = self.window.map_or(Window::FULL, Window::nearer);
         Attention {
             heads: self.heads,
@@ -93,7 +109,7 @@ impl Case {
     }
 
     /// Work of the forward pass as papers count it: of a causal mask half, of a window what it leaves.
-    pub(super) fn flops(&self) -> f64 {
+    pub(in super::super) fn flops(&self) -> f64 {
         let square = (self.length * self.length) as f64;
         let pairs = match (self.window, self.causal) {
             (Some(_), _) => (0..self.length).map(|query| self.op().seen(query).len()).sum::<usize>() as f64,
@@ -103,23 +119,47 @@ impl Case {
         4.0 * (self.batch * self.heads * self.head_dim) as f64 * pairs
     }
 
-    /// A plan that computes it and its gradient, each so many times.
-    fn plan(&self, options: &Options, dtype: Dtype, copies: usize) -> Plan {
+    /// Times that a replay does the same.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub(in super::super) fn copies(&self) -> usize {
+        (WORK / self.flops()).clamp(1.0, MOST_COPIES) as usize
+    }
+
+    /// Sets of buffers that these take in turns, so that none finds its inputs in a cache.
+    pub(in super::super) fn sets(&self) -> usize {
+        let columns = (2 * self.heads + 2 * self.kv_heads) * self.head_dim;
+        let bytes = self.batch * self.length * columns * size_of::<u16>();
+        ROOM.div_ceil(bytes.max(1)).clamp(1, MOST_SETS).min(self.copies())
+    }
+
+    /// A plan that computes it and its gradient, each so many times, with so many sets of buffers in turns.
+    pub(in super::super) fn plan(&self, options: &Options, dtype: Dtype, copies: usize, sets: usize) -> Plan {
         let mut plan = Plan::default();
+        let all: Vec<[Step; 2]> = (0..sets).map(|set| self.steps(&mut plan, dtype, set)).collect();
+        for phase in 0..2 {
+            plan.steps.extend((0..copies).map(|copy| all[copy % sets][phase].clone()));
+        }
+        passes::memory::place(passes::attention::choose(plan, options))
+    }
+
+    /// A forward and a backward step, with buffers of their own.
+    fn steps(&self, plan: &mut Plan, dtype: Dtype, set: usize) -> [Step; 2] {
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let rows = self.batch * self.length;
         let parts = [0..q, q..q + kv, q + kv..q + 2 * kv];
-        let qkv = plan.add("qkv", vec![rows, q + 2 * kv], dtype, Role::Input);
-        let d_out = plan.add("d_out", vec![rows, q], dtype, Role::Input);
-        let out = plan.add("out", vec![rows, q], dtype, Role::Output);
-        let lse = plan.add("lse", vec![self.batch, self.heads, self.length], Dtype::Fp32, Role::Output);
-        let d_qkv = plan.add("d_qkv", vec![rows, q + 2 * kv], dtype, Role::Output);
+        let name = |name: &str| if set == 0 { name.to_owned() } else { format!("{name}.{set}") };
+        let qkv = plan.add(name("qkv"), vec![rows, q + 2 * kv], dtype, Role::Input);
+        let d_out = plan.add(name("d_out"), vec![rows, q], dtype, Role::Input);
+        let out = plan.add(name("out"), vec![rows, q], dtype, Role::Output);
+        let shape = vec![self.batch, self.heads, self.length];
+        let lse = plan.add(name("lse"), shape, Dtype::Fp32, Role::Output);
+        let d_qkv = plan.add(name("d_qkv"), vec![rows, q + 2 * kv], dtype, Role::Output);
         let [[q, k, v], [d_q, d_k, d_v]] =
             [(qkv, ["q", "k", "v"]), (d_qkv, ["d_q", "d_k", "d_v"])].map(|(of, names)| {
                 let mut index = 0;
-                names.map(|name| {
+                names.map(|view| {
                     index += 1;
-                    plan.add_view(name, of, parts[index - 1].clone())
+                    plan.add_view(name(view), of, parts[index - 1].clone())
                 })
             });
         let read = |(slot, buffer): (&'static str, BufferId)| Read { slot, buffer };
@@ -137,9 +177,45 @@ impl Case {
             writes: [("d_q", d_q), ("d_k", d_k), ("d_v", d_v)].map(write).to_vec(),
             phase: Phase::Backward,
         };
-        plan.steps.extend(std::iter::repeat_n(forward, copies));
-        plan.steps.extend(std::iter::repeat_n(backward, copies));
-        passes::memory::place(passes::attention::choose(plan, options))
+        [forward, backward]
+    }
+
+    /// Hands over what the inputs of a plan of its are.
+    pub(in super::super) fn fill(
+        plan: &Plan,
+        write: &mut dyn FnMut(BufferId, Values<'_>) -> Result<(), ExecutorError>,
+    ) -> Result<(), ExecutorError> {
+        let drawn = drawn();
+        for (index, buffer) in plan.buffers.iter().enumerate() {
+            if buffer.role == Role::Input && buffer.view.is_none() {
+                let values: Vec<f32> = drawn.iter().copied().cycle().take(buffer.len()).collect();
+                write(BufferId(index), Values::Float(&values))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Seconds of each of `n` runs of a phase of a plan with so many copies; one that is not measured comes first.
+    pub(in super::super) fn seconds(
+        executor: &mut dyn Executor,
+        id: PlanId,
+        phase: Phase,
+        (n, copies): (u32, usize),
+    ) -> Result<Vec<f64>, Box<dyn Error>> {
+        let mut spans = Vec::new();
+        for _ in 0..=n {
+            let (start, from) = (Instant::now(), executor.mark()?);
+            executor.run_phase(id, phase, MicroStep::First)?;
+            let to = executor.mark()?;
+            spans.push((from.zip(to), start.elapsed()));
+        }
+        executor.wait()?;
+        let seconds = spans.into_iter().map(|(marks, elapsed)| match marks {
+            Some((from, to)) => executor.seconds(from, to),
+            None => Ok(elapsed.as_secs_f64()),
+        });
+        let seconds = seconds.collect::<Result<Vec<f64>, _>>()?;
+        Ok(seconds[1..].iter().map(|seconds| seconds / copies as f64).collect())
     }
 
     /// Takes it to an executor, its work done several times by each run of a phase, with operands of drawn numbers.
@@ -149,16 +225,10 @@ impl Case {
         options: &Options,
         dtype: Dtype,
     ) -> Result<Loaded, Box<dyn Error>> {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let copies = (WORK / self.flops()).clamp(1.0, MOST_COPIES) as usize;
-        let id = executor.load(self.plan(options, dtype, copies))?;
-        let drawn = drawn();
-        for name in ["qkv", "d_out"] {
-            let buffer = find(executor, id, name)?;
-            let n = executor.plan(id).buffer(buffer).len();
-            let values: Vec<f32> = drawn.iter().copied().cycle().take(n).collect();
-            executor.write(id, buffer, Values::Float(&values))?;
-        }
+        let copies = self.copies();
+        let plan = self.plan(options, dtype, copies, 1);
+        let id = executor.load(plan.clone())?;
+        Self::fill(&plan, &mut |buffer, values| executor.write(id, buffer, values))?;
         Ok(Loaded { case: *self, id, copies })
     }
 }
@@ -197,25 +267,8 @@ impl Loaded {
         for phase in phases {
             executor.run_phase(self.id, *phase, MicroStep::First)?;
         }
-        let mut all = Vec::new();
-        for phase in phases {
-            let mut spans = Vec::new();
-            for _ in 0..=n {
-                let (start, from) = (Instant::now(), executor.mark()?);
-                executor.run_phase(self.id, *phase, MicroStep::First)?;
-                let to = executor.mark()?;
-                spans.push((from.zip(to), start.elapsed()));
-            }
-            executor.wait()?;
-            let seconds = spans.into_iter().map(|(marks, elapsed)| match marks {
-                Some((from, to)) => executor.seconds(from, to),
-                None => Ok(elapsed.as_secs_f64()),
-            });
-            let seconds = seconds.collect::<Result<Vec<f64>, _>>()?;
-            // The first one warms up.
-            all.push(seconds[1..].iter().map(|seconds| seconds / self.copies as f64).collect());
-        }
-        Ok(all)
+        let copies = self.copies;
+        phases.iter().map(|phase| Case::seconds(executor, self.id, *phase, (n, copies))).collect()
     }
 
     /// What the last runs' results are off by from what files of a folder say is true of a row.
@@ -267,9 +320,11 @@ mod tests {
         {
             for masked in [Case { window: Some(3), ..case(2, (4, 2), 9, 8) }, case(1, (2, 2), 16, 16)] {
                 let dtype = options.precision.unwrap_or(Dtype::Bf16);
-                let plan = masked.plan(&options, dtype, 3);
+                let plan = masked.plan(&options, dtype, 3, 2);
                 assert_eq!(plan.check(), Ok(()));
                 assert_eq!(plan.steps.len(), 6);
+                assert_ne!(plan.steps[0].reads, plan.steps[1].reads);
+                assert_eq!(plan.steps[0].reads, plan.steps[2].reads);
             }
         }
     }

@@ -17,6 +17,7 @@ mod step;
 mod sweep;
 mod training;
 
+pub(super) use case::Case;
 pub(super) use figures::Spread;
 pub(super) use setting::{Prepared, Setting};
 pub(super) use training::{Data, LEARNING_RATE, Training};

@@ -34,7 +34,7 @@ circle { fill-opacity: .55; stroke: var(--paper); stroke-width: 1; }
 ";
 
 /// Text that stands for itself in HTML.
-pub(super) fn escaped(text: &str) -> String {
+pub(in super::super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -147,10 +147,10 @@ impl Attention {
     /// What a tile depends on; of a gradient, whether sums have one order.
     #[must_use]
     pub fn for_tiles(&self, ordered: bool) -> tile::Op {
-        let mask = match (self.window, self.causal) {
-            (Some(_), _) => Mask::Window,
-            (None, true) => Mask::Causal,
-            (None, false) => Mask::Full,
+        let mask = match self.window {
+            Window::FULL => Mask::Full,
+            Window::CAUSAL => Mask::Causal,
+            _ => Mask::Window,
         };
         tile::Op {
             head_dim: self.head_dim,

@@ -1,0 +1,113 @@
+//! What a search found: lines for people, rows for the table.
+//!
+//! In: findings. Out: a text table, geometric means, why tiles were rejected; rows, in the order in which one may shadow another.
+
+use super::super::table::{Row as Line, Side, Table as Lines};
+use super::search::Fate;
+use super::tuner::Finding;
+use super::units::Pass;
+use kernwright_plan::tuning::{KERNELS, LENGTHS, Measured, Row, Table};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// As people read it.
+pub(super) fn lines(findings: &[Finding]) -> Vec<String> {
+    let columns = vec![
+        ("shape", Side::Left),
+        ("kernel", Side::Left),
+        ("tile", Side::Left),
+        ("before us", Side::Right),
+        ("after us", Side::Right),
+        ("gain", Side::Right),
+        ("timed", Side::Right),
+        ("rejected", Side::Right),
+    ];
+    let cells = |finding: &Finding| {
+        let micro = |seconds: Option<f64>| {
+            seconds.map_or("n/a".to_owned(), |seconds| format!("{:.2}", 1e6 * seconds))
+        };
+        let n_timed = finding.known.iter().filter(|(_, fate)| matches!(fate, Fate::Timed(_))).count();
+        let (unit, is_same) = (&finding.unit, finding.tile == finding.current);
+        Line::Cells(vec![
+            unit.place(),
+            unit.kernel.name.replace("attention_", ""),
+            unit.tile(&finding.tile) + if is_same { " (as before)" } else { "" },
+            micro(finding.before),
+            micro(finding.seconds),
+            gain(finding).map_or("n/a".to_owned(), |gain| format!("{gain:.3}")),
+            n_timed.to_string(),
+            (finding.known.len() - n_timed).to_string(),
+        ])
+    };
+    let mut lines = Lines { columns, rows: findings.iter().map(cells).collect() }.lines();
+    lines.push(String::new());
+    lines.extend(means(findings));
+    lines.extend(rejected(findings));
+    lines
+}
+
+/// The time before over the time after.
+pub(super) fn gain(finding: &Finding) -> Option<f64> {
+    Some(finding.before? / finding.seconds?)
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn measured(finding: &Finding) -> Option<Measured> {
+    let nano = |seconds: f64| (1e9 * seconds).round() as u64;
+    Some(Measured { now: nano(finding.seconds?), before: nano(finding.before?) })
+}
+
+fn means(findings: &[Finding]) -> Vec<String> {
+    let names =
+        [(Pass::Forward, "forward"), (Pass::Ordered, "ordered backward"), (Pass::Free, "free backward")];
+    let of = |(pass, name): (Pass, &str)| {
+        let gains: Vec<f64> =
+            findings.iter().filter(|finding| finding.unit.pass == pass).filter_map(gain).collect();
+        #[allow(clippy::cast_precision_loss)]
+        let mean = (gains.iter().map(|gain| gain.ln()).sum::<f64>() / gains.len() as f64).exp();
+        let most = gains.iter().copied().fold(1.0, f64::max);
+        (!gains.is_empty())
+            .then(|| format!("{name}: geometric mean of {} gains {mean:.3}, greatest {most:.3}", gains.len()))
+    };
+    names.into_iter().filter_map(of).collect()
+}
+
+/// Why tiles were not timed, with how many there were of each kind.
+fn rejected(findings: &[Finding]) -> Vec<String> {
+    let mut why: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, fate) in findings.iter().flat_map(|finding| &finding.known) {
+        if let Fate::Rejected(reason) = fate {
+            // Of what differs from kernel to kernel the first words say enough.
+            let kind = reason.split([':', ',']).next().unwrap_or(reason).trim();
+            *why.entry(kind.to_owned()).or_default() += 1;
+        }
+    }
+    why.into_iter().map(|(kind, n)| format!("rejected, {n} times: {kind}")).collect()
+}
+
+/// The table with what was found, which comes in the place of what `before` says of the same.
+pub(super) fn table(findings: &[Finding], mut before: Table) -> Table {
+    for finding in findings.iter().filter(|finding| finding.seconds.is_some()) {
+        let (when, kernel) = (finding.unit.when(), finding.unit.kernel.name);
+        before.rows.retain(|row| row.kernel != kernel || row.when != when);
+        before.rows.push(Row { when, kernel, values: finding.tile.clone(), measured: measured(finding) });
+    }
+    let place = |name: &str| KERNELS.iter().position(|kernel| kernel.name == name);
+    let length = |name: Option<&str>| LENGTHS.iter().position(|(other, _)| Some(*other) == name);
+    // A row for groups of three is for those of six as well, but not the other way round: rare ones come first.
+    before.rows.sort_by_key(|row| {
+        let when = &row.when;
+        let head_dim = (*when.head_dim.start(), *when.head_dim.end());
+        let mask = when.mask.map(|mask| mask.name());
+        (
+            place(row.kernel),
+            head_dim,
+            mask,
+            when.softcap,
+            Reverse(when.ordered),
+            Reverse(when.group),
+            length(when.length),
+        )
+    });
+    before
+}
