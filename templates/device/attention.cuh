@@ -129,16 +129,22 @@ __device__ __forceinline__ void a_of_d(u32 (&a)[4], const float (&left)[4], cons
     a[3] = pack<T>(right[2], right[3]);
 }
 
-// tanh(x) within 3 units in the last place. Small scores are as exact as their sums are: below 0.7, where 1 - 2 / (1 + e^2x)
-// would lose their last digits, stands the polynomial in x^2 whose greatest relative error there is least (1.6e-8).
+// FACTOR tanh(x) / x of x^2 below NEAR_SQUARE, as 1 + x^2 times the polynomial whose greatest relative error there is least (1.6e-8).
+__device__ constexpr float NEAR_SQUARE = 0.49f;
+__device__ __forceinline__ float near_tangent(float square, float factor) {
+    float ratio = -0.00513865752f * factor * square + 0.0200919658f * factor;
+    ratio = ratio * square - 0.05355886f * factor;
+    ratio = ratio * square + 0.13329111f * factor;
+    ratio = ratio * square - 0.333331913f * factor;
+    return ratio * square + factor;
+}
+
+// tanh(x) within 3 units in the last place. Small scores are as exact as their sums are: near 0, 1 - 2 / (1 + e^2x) would lose
+// their last digits.
 __device__ __forceinline__ float cap_tangent(float x) {
     constexpr float TWO_LOG2_E = 2.88539008177792681f;
     const float square = x * x;
-    float near = -0.00513865752f * square + 0.0200919658f;
-    near = near * square - 0.05355886f;
-    near = near * square + 0.13329111f;
-    near = near * square - 0.333331913f;
-    near = near * square * x + x;
+    const float near = near_tangent(square, 1.0f) * x;
     const float far = 1.0f - 2.0f * reciprocal(1.0f + exponential_2(TWO_LOG2_E * x));
-    return square < 0.49f ? near : far;
+    return square < NEAR_SQUARE ? near : far;
 }

@@ -23,6 +23,7 @@ __device__ __forceinline__ float reciprocal(float x) {
 }
 // The greater one; of a number and what is none, the number.
 __device__ __forceinline__ float maximum(float x, float y) { return fmaxf(x, y); }
+__device__ __forceinline__ float magnitude(float x) { return fabsf(x); }
 // x y + z, rounded once.
 __device__ __forceinline__ float fused_multiply_add(float x, float y, float z) { return fmaf(x, y, z); }
 // e^x - 1 and ln(1 + x), exact near zero.

@@ -97,6 +97,7 @@ KERNWRIGHT_INLINE float logarithm_2(float x) { return __builtin_log2f(x); }
 KERNWRIGHT_INLINE float natural_logarithm(float x) { return __builtin_logf(x); }
 KERNWRIGHT_INLINE float reciprocal(float x) { return 1.0f / x; }
 KERNWRIGHT_INLINE float maximum(float x, float y) { return __builtin_fmaxf(x, y); }
+KERNWRIGHT_INLINE float magnitude(float x) { return __builtin_fabsf(x); }
 KERNWRIGHT_INLINE float fused_multiply_add(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 KERNWRIGHT_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
 KERNWRIGHT_INLINE float reciprocal_root(float x) { return static_cast<float>(1.0 / __builtin_sqrt(x)); }
