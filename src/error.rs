@@ -19,6 +19,17 @@ pub enum Error {
         /// What was given.
         found: usize,
     },
+    /// Packed tensors with other lengths for keys than for queries.
+    #[error(
+        "packed queries and keys are rows of one buffer: `query_length` must be `key_length`, found `{query_length}` and \
+         `{key_length}`"
+    )]
+    Lengths {
+        /// Queries of a sequence.
+        query_length: usize,
+        /// Its keys.
+        key_length: usize,
+    },
     /// A buffer is too short or too long.
     #[error("`{what}` must hold {expected} elements ({dimensions}), found {found}")]
     Length {

@@ -263,7 +263,9 @@ mod tests {
             return; // Packaged without the repository.
         };
         for row in ATTENTION_FIELDS {
-            let line = text.lines().find(|line| line.starts_with(&format!("| `{}` |", row.key())));
+            let line = text.lines().find(|line| {
+                line.starts_with(&format!("| `{}` |", row.path.trim_start_matches("attention.")))
+            });
             let line = line.unwrap_or_else(|| panic!("`{}` is not documented", row.path));
             let cells: Vec<_> = line.split('|').map(str::trim).collect();
             let value = if matches!(row.kind, Kind::Flag) { "flag".to_owned() } else { row.allowed() };

@@ -15,7 +15,7 @@ use kernwright_plan::executor::{ExecutorError, PlanId};
 use kernwright_plan::measure::Mark;
 use kernwright_plan::options::Options;
 use kernwright_plan::plan::Plan;
-use kernwright_plan::shape::AttentionShape;
+use kernwright_plan::shape::{AttentionShape, Layout};
 use kernwright_runtime::driver::Address;
 use kernwright_runtime::queue::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Element, Given, SharedQueue};
 use std::cell::{Cell, RefCell};
@@ -35,7 +35,8 @@ pub struct Compiled<T, X> {
     queue: SharedQueue,
     shape: AttentionShape,
     batch: usize,
-    length: usize,
+    /// Queries and keys of a sequence.
+    lengths: [usize; 2],
     passes: [Prepared; Pass::ALL.len()],
     is_timed: Cell<bool>,
     records: RefCell<[Record; Pass::ALL.len()]>,
@@ -73,9 +74,9 @@ pub(super) struct Operand {
 
 impl<T, X> std::fmt::Debug for Compiled<T, X> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { shape, batch, length, .. } = self;
+        let Self { shape, batch, lengths, .. } = self;
         let mut debug = f.debug_struct("Compiled");
-        debug.field("shape", shape).field("batch", batch).field("length", length).finish_non_exhaustive()
+        debug.field("shape", shape).field("batch", batch).field("lengths", lengths).finish_non_exhaustive()
     }
 }
 
@@ -92,15 +93,20 @@ impl<T: Element, X: Tensors> Compiled<T, X> {
         device: &Device,
         shape: AttentionShape,
         batch: usize,
-        length: usize,
+        lengths: [usize; 2],
     ) -> Result<Self, Error> {
-        for (what, found, most) in [("batch", batch, MOST_SEQUENCES), ("length", length, LONGEST)] {
+        let [query_length, key_length] = lengths;
+        let (queries, keys) = (("query_length", query_length, LONGEST), ("key_length", key_length, LONGEST));
+        for (what, found, most) in [("batch", batch, MOST_SEQUENCES), queries, keys] {
             if !(1..=most).contains(&found) {
                 return Err(Error::Size { what, most, found });
             }
         }
+        if shape.layout == Layout::Packed && query_length != key_length {
+            return Err(Error::Lengths { query_length, key_length });
+        }
         let prepare = |pass: Pass| -> Result<Prepared, Error> {
-            let plan = attention_step(&shape, &device.options, batch, length, pass);
+            let plan = attention_step(&shape, &device.options, batch, lengths, pass);
             let find = |name: &'static str| {
                 let missing = || ExecutorError::Plan(format!("it has no buffer `{name}`"));
                 Ok((name, plan.find(name).ok_or_else(missing)?))
@@ -111,14 +117,14 @@ impl<T: Element, X: Tensors> Compiled<T, X> {
             let (reads, writes) = (all(pass.reads(shape.layout))?, all(pass.writes(shape.layout))?);
             let id = device.queue.borrow_mut().prepare(plan.clone())?;
             let declared = Options { precision: None, ..device.options.clone() };
-            let cost = attention_step(&shape, &declared, batch, length, pass).cost();
+            let cost = attention_step(&shape, &declared, batch, lengths, pass).cost();
             Ok(Prepared { id, plan, cost, reads, writes })
         };
         let [forward, inference, backward] = Pass::ALL.map(prepare);
         Ok(Self {
             queue: Rc::clone(&device.queue),
             batch,
-            length,
+            lengths,
             passes: [forward?, inference?, backward?],
             shape,
             is_timed: Cell::new(false),
@@ -139,10 +145,10 @@ impl<T: Element, X: Tensors> Compiled<T, X> {
         self.batch
     }
 
-    /// Tokens of a sequence.
+    /// Queries and keys of a sequence.
     #[must_use]
-    pub fn length(&self) -> usize {
-        self.length
+    pub fn lengths(&self) -> [usize; 2] {
+        self.lengths
     }
 
     /// The most bytes that a call takes beside what it is handed and what it gives: known before anything is allocated. It is
@@ -229,19 +235,18 @@ impl<T: Element, X: Tensors> Compiled<T, X> {
 
     /// The dimensions of what is handed over under this name, in words.
     fn dimensions(&self, what: &str) -> String {
-        let Self { batch, length, .. } = self;
+        let Self { batch, lengths: [query_length, key_length], .. } = self;
         let AttentionShape { heads, kv_heads, head_dim, .. } = self.shape;
-        match what {
-            "lse" => format!("batch {batch} x heads {heads} x length {length}"),
-            "qkv" | "d_qkv" => format!(
-                "batch {batch} x length {length} x heads and twice kv_heads {} x head_dim {head_dim}",
-                heads + 2 * kv_heads
-            ),
-            "k" | "v" | "d_k" | "d_v" => {
-                format!("batch {batch} x length {length} x kv_heads {kv_heads} x head_dim {head_dim}")
+        let (heads, length) = match what {
+            "lse" => return format!("batch {batch} x heads {heads} x query_length {query_length}"),
+            "qkv" | "d_qkv" => {
+                let all = heads + 2 * kv_heads;
+                (format!("heads and twice kv_heads {all}"), format!("length {query_length}"))
             }
-            _ => format!("batch {batch} x length {length} x heads {heads} x head_dim {head_dim}"),
-        }
+            "k" | "v" | "d_k" | "d_v" => (format!("kv_heads {kv_heads}"), format!("key_length {key_length}")),
+            _ => (format!("heads {heads}"), format!("query_length {query_length}")),
+        };
+        format!("batch {batch} x {length} x {heads} x head_dim {head_dim}")
     }
 }
 

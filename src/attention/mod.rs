@@ -93,7 +93,21 @@ pub trait Attention {
         batch: usize,
         length: usize,
     ) -> Result<Compiled<Self::Element, Self::Tensors>, Error> {
+        Self::compile_lengths(device, batch, length, length)
+    }
+
+    /// The same over sequences of so many queries, and of so many keys and values. They end together: the last query stands at
+    /// the last key.
+    ///
+    /// # Errors
+    /// When a size is out of bounds or a kernel cannot be compiled; with packed tensors, when the lengths differ.
+    fn compile_lengths(
+        device: &Device,
+        batch: usize,
+        query_length: usize,
+        key_length: usize,
+    ) -> Result<Compiled<Self::Element, Self::Tensors>, Error> {
         device.carried.add(Self::SOURCES, Self::CUBINS);
-        Compiled::new(device, Self::shape()?, batch, length)
+        Compiled::new(device, Self::shape()?, batch, [query_length, key_length])
     }
 }

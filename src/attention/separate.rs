@@ -7,7 +7,7 @@ use kernwright_plan::attention_step::Pass;
 use kernwright_runtime::queue::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Element};
 
 impl<T: Element> Compiled<T, Separate> {
-    /// The output, and the log-sum-exp of each query's scores, [batch, heads, length], which `backward` needs. Returns before
+    /// The output, and the log-sum-exp of each query's scores, [batch, heads, query_length], which `backward` needs. Returns before
     /// they are there.
     ///
     /// # Errors

@@ -126,10 +126,14 @@ pub(crate) struct Content<T> {
 }
 
 impl<T: Number> Content<T> {
-    pub(crate) fn new(device: &Device, shape: &AttentionShape, batch: usize, length: usize) -> Self {
-        let tokens = batch * length;
-        let widths = [shape.heads, shape.kv_heads, shape.kv_heads].map(|heads| heads * shape.head_dim);
-        let all = [0, 1, 2].map(|index| random(index as u64 + 1, tokens * widths[index]));
+    pub(crate) fn new(device: &Device, shape: &AttentionShape, batch: usize, lengths: [usize; 2]) -> Self {
+        let tokens = batch * lengths[0];
+        let of = [(shape.heads, lengths[0]), (shape.kv_heads, lengths[1]), (shape.kv_heads, lengths[1])];
+        let widths = of.map(|(heads, _)| heads * shape.head_dim);
+        let draw = |seed: u64, (heads, length): (usize, usize)| {
+            random(seed, batch * length * heads * shape.head_dim)
+        };
+        let all = [0, 1, 2].map(|index| draw(index as u64 + 1, of[index]));
         let upload = |values: &[f32]| {
             let elements: Vec<T> = values.iter().map(|value| T::of(*value)).collect();
             done(device.upload(&elements))
@@ -144,6 +148,6 @@ impl<T: Number> Content<T> {
                 vec![upload(&(0..tokens).flat_map(row).collect::<Vec<f32>>())]
             }
         };
-        Self { qkv, d_out: upload(&random(4, tokens * widths[0])) }
+        Self { qkv, d_out: upload(&draw(4, of[0])) }
     }
 }

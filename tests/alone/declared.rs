@@ -7,7 +7,7 @@ use kernwright::attention::Compiled;
 
 /// Something to be done with each declaration, on a GPU it is declared for.
 pub(crate) trait Case {
-    fn run<A: Attention<Element: Number>>(&self, target: &str)
+    fn run<A: Attention<Element: Number>>(&self, target: &str, lengths: [usize; 2])
     where
         Compiled<A::Element, A::Tensors>: Calls<A::Element>;
 }
@@ -37,8 +37,8 @@ struct Full;
 
 /// Runs it with every declaration.
 pub(crate) fn each(case: &impl Case) {
-    case.run::<Plain>("sm_80");
-    case.run::<Bounded>("sm_80");
-    case.run::<Windowed>("sm_90a");
-    case.run::<Full>("sm_90a");
+    case.run::<Plain>("sm_80", [21, 43]);
+    case.run::<Bounded>("sm_80", [37, 37]);
+    case.run::<Windowed>("sm_90a", [37, 37]);
+    case.run::<Full>("sm_90a", [43, 21]);
 }

@@ -3,15 +3,17 @@
 use crate::calls::{Calls, Content};
 use crate::declared::Plain;
 use crate::numbers::to_bits;
-use crate::{BATCH, LENGTH, open};
+use crate::{BATCH, open};
 use kernwright::{Attention, Device, DeviceKind, bf16};
+
+const LENGTH: usize = 37;
 
 type Compiled = kernwright::attention::Compiled<bf16, kernwright::attention::Separate>;
 
 fn compiled() -> (Device, Compiled, Content<bf16>) {
     let device = open(&DeviceKind::Cpu);
     let attention = Plain::compile(&device, BATCH, LENGTH).expect("it is declared well");
-    let content = Content::new(&device, attention.shape(), BATCH, LENGTH);
+    let content = Content::new(&device, attention.shape(), BATCH, [LENGTH; 2]);
     (device, attention, content)
 }
 
@@ -26,14 +28,14 @@ fn a_wrong_size_is_an_error_that_says_what_is_allowed() {
         |q, k, v| said(Compiled::forward(&attention, q, k, v).and_then(|(out, _)| Ok(out.download()?)));
     assert_eq!(
         forward(q, q, v),
-        "`k` must hold 3552 elements (batch 2 x length 37 x kv_heads 2 x head_dim 24), found 7104"
+        "`k` must hold 3552 elements (batch 2 x key_length 37 x kv_heads 2 x head_dim 24), found 7104"
     );
     assert_eq!(
         forward(k, k, v),
-        "`q` must hold 7104 elements (batch 2 x length 37 x heads 4 x head_dim 24), found 3552"
+        "`q` must hold 7104 elements (batch 2 x query_length 37 x heads 4 x head_dim 24), found 3552"
     );
     let other = open(&DeviceKind::Cpu);
-    let elsewhere = Content::<bf16>::new(&other, attention.shape(), BATCH, LENGTH);
+    let elsewhere = Content::<bf16>::new(&other, attention.shape(), BATCH, [LENGTH; 2]);
     assert_eq!(
         forward(q, k, &elsewhere.qkv[2]),
         "`v` lies on another device than the one that this was compiled for"
@@ -43,11 +45,11 @@ fn a_wrong_size_is_an_error_that_says_what_is_allowed() {
     let backward = Compiled::backward(&attention, &content.d_out, q, k, v, &out, &short);
     assert_eq!(
         said(backward.map(|_| Vec::new())),
-        "`lse` must hold 296 elements (batch 2 x heads 4 x length 37), found 295"
+        "`lse` must hold 296 elements (batch 2 x heads 4 x query_length 37), found 295"
     );
     for (batch, length, wanted) in [
         (0, 3, "`batch` must be a whole number from 1 to 65535, found `0`"),
-        (1, 0, "`length` must be a whole number from 1 to 536870912, found `0`"),
+        (1, 0, "`query_length` must be a whole number from 1 to 536870912, found `0`"),
         (65_536, 3, "`batch` must be a whole number from 1 to 65535, found `65536`"),
     ] {
         let error = Plain::compile(&device, batch, length).expect_err("it is out of bounds");

@@ -1,6 +1,6 @@
 //! Plans of attention alone: one step over buffers that are somebody else's, in one of three directions.
 //!
-//! In: what was declared, a batch and a length. Out: a plan whose inputs and outputs have the names of [`Pass::reads`] and
+//! In: what was declared, a batch and its lengths. Out: a plan whose inputs and outputs have the names of [`Pass::reads`] and
 //! [`Pass::writes`], and whose only other buffers are scratch.
 
 use crate::buffer::{BufferId, Role};
@@ -59,61 +59,71 @@ struct Maker<'a> {
     shape: &'a AttentionShape,
     dtype: Dtype,
     batch: usize,
-    length: usize,
+    /// Queries and keys of a sequence.
+    lengths: [usize; 2],
     plan: Plan,
 }
 
 impl Maker<'_> {
     /// A tensor of so many heads.
-    fn heads(&mut self, name: &str, heads: usize, role: Role) -> BufferId {
-        let dims = vec![self.batch, self.length, heads * self.shape.head_dim];
-        self.plan.add(name, dims, self.dtype, role)
+    fn heads(&mut self, name: &str, length: usize, heads: usize, role: Role) -> BufferId {
+        let (batch, head_dim) = (self.batch, self.shape.head_dim);
+        self.plan.add(name, vec![batch, length, heads * head_dim], self.dtype, role)
+    }
+
+    /// A tensor like queries.
+    fn of_queries(&mut self, name: &str, role: Role) -> BufferId {
+        self.heads(name, self.lengths[0], self.shape.heads, role)
     }
 
     /// Three tensors like queries, keys and values.
     fn three(&mut self, names: [&str; 3], one: &str, role: Role) -> [BufferId; 3] {
-        let (heads, kv_heads) = (self.shape.heads, self.shape.kv_heads);
+        let (heads, kv_heads, [length, key_length]) = (self.shape.heads, self.shape.kv_heads, self.lengths);
         if self.shape.layout != Layout::Packed {
-            return [0, 1, 2].map(|i| self.heads(names[i], if i == 0 { heads } else { kv_heads }, role));
+            let queries = self.of_queries(names[0], role);
+            let [keys, values] =
+                [names[1], names[2]].map(|name| self.heads(name, key_length, kv_heads, role));
+            return [queries, keys, values];
         }
-        let all = self.heads(one, heads + 2 * kv_heads, role);
+        let all = self.heads(one, length, heads + 2 * kv_heads, role);
         let firsts =
             [0, heads, heads + kv_heads, heads + 2 * kv_heads].map(|head| head * self.shape.head_dim);
         [0, 1, 2].map(|i| self.plan.add_view(names[i], all, firsts[i]..firsts[i + 1]))
     }
 
     fn lse(&mut self, role: Role) -> BufferId {
-        let dims = vec![self.batch, self.shape.heads, self.length];
+        let dims = vec![self.batch, self.shape.heads, self.lengths[0]];
         self.plan.add("lse", dims, Dtype::Fp32, role)
     }
 }
 
-/// A plan of one pass.
+/// A plan of one pass, over sequences of so many queries and keys; where both are in one buffer, of as many of the ones as of
+/// the others.
 #[must_use]
 pub fn attention_step(
     shape: &AttentionShape,
     options: &Options,
     batch: usize,
-    length: usize,
+    lengths: [usize; 2],
     pass: Pass,
 ) -> Plan {
     let dtype = options.precision.unwrap_or(shape.dtype);
-    let mut maker = Maker { shape, dtype, batch, length, plan: Plan::default() };
+    let mut maker = Maker { shape, dtype, batch, lengths, plan: Plan::default() };
     let read = |(slot, buffer): (&'static str, BufferId)| Read { slot, buffer };
     let write = |(slot, buffer): (&'static str, BufferId)| Write { slot, buffer, mode: Mode::Overwrite };
     let three = maker.three(QKV, "qkv", Role::Input);
     let mut reads: Vec<_> = QKV.into_iter().zip(three).map(read).collect();
-    let op = shape.op(length);
+    let op = shape.op(lengths);
     let step = if pass == Pass::Backward {
-        let (out, lse) = (maker.heads("out", shape.heads, Role::Input), maker.lse(Role::Input));
-        let d_out = maker.heads("d_out", shape.heads, Role::Input);
+        let (out, lse) = (maker.of_queries("out", Role::Input), maker.lse(Role::Input));
+        let d_out = maker.of_queries("d_out", Role::Input);
         reads.extend([("out", out), ("lse", lse), ("d_out", d_out)].map(read));
         let gradients = maker.three(GRADIENTS, "d_qkv", Role::Output);
         let writes = GRADIENTS.into_iter().zip(gradients).map(write).collect();
         let op = AttentionBackward { attention: op, form: BackwardForm::Ordered }.into();
         Step { op, reads, writes, phase: Phase::Backward }
     } else {
-        let mut writes = vec![("out", maker.heads("out", shape.heads, Role::Output))];
+        let mut writes = vec![("out", maker.of_queries("out", Role::Output))];
         if pass == Pass::Forward {
             writes.push(("lse", maker.lse(Role::Output)));
         }
@@ -143,6 +153,11 @@ mod tests {
         rows.map(|text| parse_attention_text(text).expect(text)).to_vec()
     }
 
+    /// More keys than queries, where that can be.
+    fn lengths(shape: &AttentionShape, length: usize) -> [usize; 2] {
+        [length, if shape.layout == Layout::Packed { length } else { length + 3 }]
+    }
+
     #[test]
     fn plans_are_sound_and_name_what_the_caller_hands_over() {
         for shape in shapes() {
@@ -150,7 +165,7 @@ mod tests {
                 for options in
                     [Options::default(), Options { in_turns: true, ..Options::default() }, Options::host()]
                 {
-                    let plan = attention_step(&shape, &options, 2, 7, pass);
+                    let plan = attention_step(&shape, &options, 2, lengths(&shape, 7), pass);
                     assert_eq!(plan.check(), Ok(()));
                     let mut given: Vec<_> = pass.reads(shape.layout);
                     given.extend(pass.writes(shape.layout));
@@ -174,7 +189,7 @@ mod tests {
                     for (in_turns, multiprocessors) in [(false, None), (true, Some(132)), (false, Some(28))] {
                         let options = Options { in_turns, multiprocessors, ..Options::default() };
                         for pass in Pass::ALL {
-                            let plan = attention_step(&shape, &options, batch, length, pass);
+                            let plan = attention_step(&shape, &options, batch, lengths(&shape, length), pass);
                             let kernels = of_plan(&plan, arch);
                             assert!(!kernels.is_empty(), "{}: {pass:?} has no kernel", arch.name);
                             for spec in kernels {

@@ -74,7 +74,7 @@ pub fn attention_plans(shape: &AttentionShape) -> Vec<Plan> {
         for options in split_heads::both(&Options { in_turns, ..Options::default() }) {
             for pass in Pass::ALL {
                 let shortest = std::iter::once(1).chain(shortest_of_others());
-                plans.extend(shortest.map(|length| attention_step(shape, &options, 1, length, pass)));
+                plans.extend(shortest.map(|length| attention_step(shape, &options, 1, [length; 2], pass)));
             }
         }
     }

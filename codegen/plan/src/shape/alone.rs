@@ -3,11 +3,11 @@
 //! In: fields from a front end, through `parse`. Out: an [`AttentionShape`], its canonical text, and the op it stands for.
 //! As with a model, batch and length are not here.
 
-use super::fields::{FieldRow, Kind, Language, POSITIVE, count, row};
+use super::fields::{BOUND, FieldRow, Kind, Language, POSITIVE, count, row};
+use super::text::Lines;
 use crate::arch::Arch;
 use crate::dtype::{self, Dtype};
 use crate::ops::attention::{Attention, Form, Window};
-use std::fmt::Write as _;
 
 /// One attention: everything that is constant in its kernels, and how its tensors lie in memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +20,8 @@ pub struct AttentionShape {
     pub head_dim: usize,
     /// Does a query see only itself and what is before it?
     pub causal: bool,
-    /// A query sees only positions nearer than this.
-    pub window: Option<usize>,
+    /// How far a query sees, if not as far as there are keys; a causal mask leaves of it what is not behind the query.
+    pub window: Option<Window>,
     /// Bound of the scores.
     pub softcap: Option<f64>,
     /// Factor of the scores, where it is not 1 / sqrt(head_dim).
@@ -84,6 +84,13 @@ pub const ATTENTION_FIELDS: &[FieldRow] = &[
         Some("absent"),
         "a query sees only positions nearer than this",
     ),
+    row("attention.window.left", BOUND, Some("absent: all"), "positions that a query sees before its own"),
+    row(
+        "attention.window.right",
+        BOUND,
+        Some("absent: all"),
+        "positions that it sees behind its own, with `full`",
+    ),
     row("attention.softcap", POSITIVE, Some("absent"), "bound c of the scores: c tanh(x / c)"),
     row("attention.scale", POSITIVE, Some("1 / sqrt(`head_dim`)"), "factor of the scores"),
     row("attention.dtype", Kind::Choice(dtypes), Some("bf16"), "element type of all tensors"),
@@ -109,45 +116,41 @@ impl AttentionShape {
         dtype::ALL.iter().filter(|row| row.is_precision && row.bytes == 2).map(|row| row.dtype)
     }
 
-    /// The op over sequences of this length.
+    /// The op over sequences of so many queries and keys.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
-    pub fn op(&self, length: usize) -> Attention {
-        let &Self { heads, kv_heads, head_dim, causal, window, softcap, scale, .. } = self;
-        let scale = scale.unwrap_or_else(|| (head_dim as f64).sqrt().recip());
-        let window = window.map_or(Window::FULL, Window::nearer);
+    pub fn op(&self, [length, key_length]: [usize; 2]) -> Attention {
+        let &Self { heads, kv_heads, head_dim, causal, softcap, scale, .. } = self;
+        let window = self.window.unwrap_or_default();
         let window = if causal { window.causal() } else { window };
-        let form = Form::Fused;
-        Attention { heads, kv_heads, head_dim, length, key_length: length, window, softcap, scale, form }
+        let scale = scale.unwrap_or_else(|| (head_dim as f64).sqrt().recip());
+        Attention { heads, kv_heads, head_dim, length, key_length, window, softcap, scale, form: Form::Fused }
     }
 
     /// The canonical text: every field but the targets, one per line, defaults spelled out. It parses back to the same
     /// declaration.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        let mut add = |name: &str, value: &str| {
-            let _ = writeln!(text, "attention.{name} = {value}");
-        };
-        add("heads", &self.heads.to_string());
-        add("kv_heads", &self.kv_heads.to_string());
-        add("head_dim", &self.head_dim.to_string());
-        add(if self.causal { "causal" } else { "full" }, "true");
+        let mut lines = Lines(String::new());
+        lines.add("attention.heads", self.heads);
+        lines.add("attention.kv_heads", self.kv_heads);
+        lines.add("attention.head_dim", self.head_dim);
+        lines.add(if self.causal { "attention.causal" } else { "attention.full" }, true);
         if let Some(window) = self.window {
-            add("window", &window.to_string());
+            lines.window("attention.window", window);
         }
         if let Some(cap) = self.softcap {
-            add("softcap", &format!("{cap:?}"));
+            lines.real("attention.softcap", cap);
         }
         if let Some(scale) = self.scale {
-            add("scale", &format!("{scale:?}"));
+            lines.real("attention.scale", scale);
         }
-        add("dtype", self.dtype.name());
-        add("layout", self.layout.name());
+        lines.add("attention.dtype", self.dtype.name());
+        lines.add("attention.layout", self.layout.name());
         if !self.deterministic {
-            add("nondeterministic", "true");
+            lines.add("attention.nondeterministic", true);
         }
-        text
+        lines.0
     }
 
     /// The targets in the same form, empty where none is declared.

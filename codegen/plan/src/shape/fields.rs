@@ -113,7 +113,7 @@ const fn real(above: f64, most: f64) -> Kind {
 pub(super) const POSITIVE: Kind = real(1e-6, 1e6);
 
 /// Positions to one side.
-const BOUND: Kind = count(0, 1 << 20, 1);
+pub(super) const BOUND: Kind = count(0, 1 << 20, 1);
 
 /// Every field but the targets and the activations, whose tables are their own (`arch`, `ops::activation`). Those of
 /// [`PER_KIND`] may also be said of one kind of layer: `attention.local.window`.

@@ -5,14 +5,14 @@ use crate::ops::attention::Window;
 use crate::ops::rope::RopeScaling;
 use std::fmt::Display;
 
-struct Lines(String);
+pub(super) struct Lines(pub(super) String);
 
 impl Lines {
-    fn add(&mut self, path: &str, value: impl Display) {
+    pub(super) fn add(&mut self, path: &str, value: impl Display) {
         self.0.push_str(&format!("{path} = {value}\n"));
     }
 
-    fn real(&mut self, path: &str, value: f64) {
+    pub(super) fn real(&mut self, path: &str, value: f64) {
         self.add(path, format!("{value:?}"));
     }
 
@@ -26,7 +26,7 @@ impl Lines {
     }
 
     /// Of equal bounds the one number that they are short for.
-    fn window(&mut self, path: &str, window: Window) {
+    pub(super) fn window(&mut self, path: &str, window: Window) {
         match window {
             Window { left: Some(left), right: Some(right) } if left == right => self.add(path, left + 1),
             Window { left, right } => {

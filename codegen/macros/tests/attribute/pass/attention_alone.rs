@@ -10,7 +10,7 @@ struct Plain;
 
 #[derive(Clone, kernwright::Attention)]
 #[attention(
-    crate = ::kernwright, heads = 12, kv_heads = 4, head_dim = 40, full, window = 256, softcap = 30, scale = 0.1,
+    crate = ::kernwright, heads = 12, kv_heads = 4, head_dim = 40, full, window(left = 256, right = 3), softcap = 30, scale = 0.1,
     dtype = fp16, layout = packed, nondeterministic,
 )]
 #[target(sm_80, sm_90a)]
@@ -27,7 +27,7 @@ where
 fn main() {
     assert_eq!((Plain::NAME, Every::NAME), ("Plain", "Every"));
     assert!(Plain::SHAPE.contains("attention.kv_heads = 4\n") && Plain::SHAPE.contains("attention.causal = true\n"));
-    for line in ["attention.window = 256", "attention.softcap = 30.0", "attention.nondeterministic = true"] {
+    for line in ["attention.window.left = 256", "attention.softcap = 30.0", "attention.nondeterministic = true"] {
         assert!(Every::SHAPE.lines().any(|found| found == line), "{line} is in {}", Every::SHAPE);
     }
     assert_eq!(types::<Plain>(), [TypeId::of::<elements::bf16>(), TypeId::of::<Separate>()]);

@@ -29,7 +29,7 @@ impl Reader<'_> {
         let kv_heads = self.kv_heads(heads);
         let head_dim = self.count("attention.head_dim");
         let causal = self.causal();
-        let window = self.count("attention.window");
+        let window = self.bounds("attention", causal);
         let softcap = self.real("attention.softcap");
         let scale = self.real("attention.scale");
         let dtypes: Vec<_> = AttentionShape::dtypes().map(|dtype| (dtype.name(), dtype)).collect();
@@ -61,6 +61,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::attention::Window;
     use crate::shape::ATTENTION_FIELDS;
 
     const SMALL: &str = "attention.heads = 4\nattention.head_dim = 64\n";
@@ -94,7 +95,7 @@ mod tests {
                     kv_heads: 3,
                     head_dim: 40,
                     causal: false,
-                    window: Some(70),
+                    window: Some(Window { left: Some(70), right: Some(3) }),
                     softcap: Some(2.5),
                     scale: Some(0.3),
                     dtype,
@@ -103,7 +104,8 @@ mod tests {
                     targets: crate::arch::ALL[..2].to_vec(),
                 };
                 let text = shape.text() + &shape.targets_text();
-                for row in ATTENTION_FIELDS.iter().filter(|row| row.path != "attention.causal") {
+                let other = ["attention.causal", "attention.window"];
+                for row in ATTENTION_FIELDS.iter().filter(|row| !other.contains(&row.path)) {
                     assert!(text.contains(&format!("{} = ", row.path)), "{text} has no {}", row.path);
                 }
                 assert_eq!(parse_attention_text(&text), Ok(shape));
@@ -135,6 +137,10 @@ mod tests {
             (
                 "attention.heads = 4\nattention.head_dim = 8\nattention.layout = sbhd",
                 "line 3: `layout` must be one of `bshd`, `packed`, found `sbhd`",
+            ),
+            (
+                "attention.heads = 4\nattention.head_dim = 8\nattention.window.right = 4",
+                "line 3: `right` has a meaning only with `full`: a `causal` query sees nothing behind it",
             ),
             (
                 "attention.heads = 4\nattention.head_dim = 8\nattention.rope",

@@ -118,7 +118,7 @@ impl Reader<'_> {
     }
 
     /// The window said at `path`: `window = 64`, or `window(left = 63, right = 0)` with a bound for each side.
-    fn bounds(&mut self, path: &str, causal: bool) -> Option<Window> {
+    pub(super) fn bounds(&mut self, path: &str, causal: bool) -> Option<Window> {
         let path = format!("{path}.window");
         let [left, right] = ["left", "right"].map(|side| format!("{path}.{side}"));
         let sides = [self.count(&left), self.count(&right)];
