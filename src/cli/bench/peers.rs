@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 const SCRIPT: &str = include_str!("../../../benches/peers/attention.py");
 
 /// The peer that nobody would choose, shown beside the others but not among the best.
-const NAIVE: &str = "naive";
+pub(super) const NAIVE: &str = "naive";
 
 /// One peer's times, milliseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
@@ -97,9 +97,14 @@ impl Peers {
         real.map(|(name, times)| (name.as_str(), of(times))).min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// Times of products and a softmax one after the other.
-    pub(super) fn naive(&self) -> Option<Times> {
-        self.peers.get(NAIVE).copied()
+    /// Those that take it and that one would choose.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.peers.keys().map(String::as_str).filter(|name| *name != NAIVE)
+    }
+
+    /// Times of the one of that name.
+    pub(super) fn of(&self, name: &str) -> Option<Times> {
+        self.peers.get(name).copied()
     }
 }
 
@@ -175,7 +180,8 @@ mod tests {
         let peers: Peers = serde_json::from_str(text).expect("as the script prints it");
         assert_eq!(peers.best(|times| times.forward), Some(("cuDNN", 1.0)));
         assert_eq!(peers.best(|times| times.backward), Some(("FA2", 5.0)));
-        assert_eq!(peers.naive().map(|times| times.forward), Some(0.5));
+        assert_eq!(peers.of(NAIVE).map(|times| times.forward), Some(0.5));
+        assert_eq!(peers.names().collect::<Vec<_>>(), ["FA2", "cuDNN"]);
         assert!(Peers::default().best(|times| times.forward).is_none());
     }
 

@@ -1,10 +1,11 @@
 //! What `bench attention` prints: a row per shape, the ratio to the best peer, and means.
 
 use super::super::ablation::Stage;
-use super::super::peers::{Errors, Times};
+use super::super::peers::{Errors, NAIVE, Peers, Times};
 use super::{Measured, Pass};
 use crate::cli::table::{Row, Side, Table};
 use crate::terminal::note;
+use std::collections::BTreeSet;
 
 /// The time of a peer that stands against one of ours.
 type OfPeer = fn(&Times) -> f64;
@@ -106,27 +107,35 @@ fn errors(rows: &[Measured]) -> Vec<String> {
     lines
 }
 
-/// Geometric means of the ratios, and how far plain products are behind.
+/// Geometric means of the ratios, to the best peer of each row and to each alone, and how far plain products are behind.
 fn means(rows: &[Measured]) -> Vec<String> {
     let mut lines = Vec::new();
-    for (index, name) in ["forward", "free backward", "ordered backward"].into_iter().enumerate() {
-        let ratios = rows.iter().filter_map(|row| {
-            let (pass, of) = row.passes()[index];
-            let best = row.peers.as_ref().and_then(|peers| peers.best(of))?.1;
-            pass.map(|pass| best / pass.milliseconds)
-        });
-        let ratios: Vec<f64> = ratios.collect();
-        let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
-        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        if !ratios.is_empty() {
-            lines.push(format!(
-                "{name}: geometric mean of {} ratios {mean:.3}, least {least:.3}",
-                ratios.len()
-            ));
+    for (index, pass_name) in ["forward", "free backward", "ordered backward"].into_iter().enumerate() {
+        let ratios = |time: &dyn Fn(&Peers, OfPeer) -> Option<f64>| -> Vec<f64> {
+            let ratios = rows.iter().filter_map(|row| {
+                let (pass, of) = row.passes()[index];
+                Some(time(row.peers.as_ref()?, of)? / pass?.milliseconds)
+            });
+            ratios.collect()
+        };
+        let mut say = |name: &str, ratios: &[f64]| {
+            let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+            let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+            if !ratios.is_empty() {
+                let n = ratios.len();
+                lines.push(format!("{name}: geometric mean of {n} ratios {mean:.3}, least {least:.3}"));
+            }
+        };
+        say(pass_name, &ratios(&|peers, of| peers.best(of).map(|(_, best)| best)));
+        let names: BTreeSet<&str> =
+            rows.iter().filter_map(|row| row.peers.as_ref()).flat_map(Peers::names).collect();
+        for name in names {
+            say(&format!("  to {name}"), &ratios(&|peers, of| peers.of(name).map(|times| of(&times))));
         }
     }
+
     let naive = rows.iter().filter_map(|row| {
-        let naive = row.peers.as_ref()?.naive()?;
+        let naive = row.peers.as_ref()?.of(NAIVE)?;
         Some((naive.forward + naive.backward) / (row.forward?.milliseconds + row.free?.milliseconds))
     });
     if let Some(least) = naive.min_by(f64::total_cmp) {
@@ -140,5 +149,46 @@ impl Measured {
     fn passes(&self) -> [(Option<Pass>, OfPeer); 3] {
         let backward: OfPeer = |times| times.backward;
         [(self.forward, |times| times.forward), (self.free, backward), (self.ordered, backward)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::case::TABLE;
+    use super::*;
+
+    fn row(milliseconds: f64, peers: &str) -> Measured {
+        Measured {
+            case: TABLE[0],
+            precision: "bf16",
+            without: None,
+            forward: Some(Pass { milliseconds, tflops: 1.0 }),
+            free: None,
+            ordered: None,
+            peers: Some(serde_json::from_str(peers).expect("as the script prints it")),
+            errors: None,
+            memory: None,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn means_are_of_the_best_peers_and_of_each() {
+        let of = |fa2: f64, cudnn: f64| {
+            format!(
+                r#"{{"peers": {{"FA2": {{"forward": {fa2}, "backward": 1.0}}, "cuDNN": {{"forward": {cudnn}, "backward": 1.0}}}},
+                "failed": {{}}}}"#
+            )
+        };
+        let rows = [row(1.0, &of(8.0, 4.0)), row(2.0, &of(2.0, 8.0))];
+        let lines = means(&rows);
+        assert_eq!(
+            lines,
+            [
+                "forward: geometric mean of 2 ratios 2.000, least 1.000",
+                "  to FA2: geometric mean of 2 ratios 2.828, least 1.000",
+                "  to cuDNN: geometric mean of 2 ratios 4.000, least 4.000",
+            ]
+        );
     }
 }
