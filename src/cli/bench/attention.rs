@@ -32,6 +32,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// Flags of `bench attention`.
 #[derive(Clone, Debug, Args)]
@@ -138,11 +139,15 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let cases = arguments.cases()?;
     let truth = if arguments.accuracy { Some(tempfile::tempdir()?) } else { None };
     let truth = truth.as_ref().map(tempfile::TempDir::path);
-    let (about, mut of_peers) = arguments.time_peers(&cases, truth)?;
+    let stop = signals::watch("stopping after this shape; the table so far follows")?;
+    let peers = arguments.time_peers(&cases, truth, &stop);
+    if signals::has_arrived(&stop) {
+        return Ok(signals::exit_code(&stop, ExitCode::FAILURE));
+    }
+    let (about, mut of_peers) = peers?;
     let mut rows = Vec::new();
     let mut device = arguments.open(declared, environment)?;
     let of = cases.len();
-    let stop = signals::watch("stopping after this shape; the table so far follows")?;
     for (index, case) in cases.into_iter().enumerate() {
         note(&format!("{}, {} ({} of {of})", case.sizes(), case.mask(), index + 1));
         let peers = (!of_peers.is_empty()).then(|| of_peers.remove(0));
@@ -170,8 +175,8 @@ impl Arguments {
             softcap: self.softcap,
             ..TABLE[0]
         };
-        if let Some(cap) = self.softcap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
-            return Err(format!("`--softcap` must be a number above 0, found `{cap}`"));
+        if let Some(cap) = self.softcap.filter(|cap| !(*cap > 1e-6 && *cap <= 1e6)) {
+            return Err(format!("`--softcap` must be above 0.000001 and at most 1000000, found `{cap}`"));
         }
         if numbers.iter().all(Option::is_none) {
             let of_mask = |case: &Case| Case {
@@ -190,6 +195,15 @@ impl Arguments {
         }
         let (batch, length) = (or(self.batch, mask.batch), or(self.length, mask.length));
         let head_dim = or(self.head_dim, mask.head_dim);
+        // Rows are numbered by 32-bit whole numbers; no GPU has room for a tensor of so many elements.
+        let elements =
+            [length, heads + 2 * kv_heads, head_dim].iter().try_fold(batch, |n, by| n.checked_mul(*by));
+        if batch * length >= 1 << 31 || elements.is_none_or(|n| n >= 1 << 40) {
+            return Err(format!(
+                "`--batch` times `--length` must be below 2^31, and elements of queries, keys and values below 2^40, found \
+                 {batch} x {length} tokens of {heads} and twice {kv_heads} heads of {head_dim}"
+            ));
+        }
         Ok(vec![Case { batch, heads, kv_heads, head_dim, length, ..mask }])
     }
 
@@ -198,20 +212,23 @@ impl Arguments {
         &self,
         cases: &[Case],
         truth: Option<&Path>,
+        stop: &AtomicUsize,
     ) -> Result<(String, Vec<Peers>), Box<dyn Error>> {
         if !self.peers && !self.accuracy {
             return Ok(Default::default());
         }
+        let flag = if self.accuracy { "--accuracy" } else { "--peers" };
         let device = match self.device.device {
             Asked::Auto => 0,
             Asked::Cuda(index) => index,
-            Asked::Cpu => return Err("`--peers` times kernels of a GPU: it needs one".into()),
+            Asked::Cpu => return Err(format!("`{flag}` times kernels of a GPU: it needs one").into()),
         };
         let dtype = self.precision.as_deref().and_then(Dtype::precision).unwrap_or(Dtype::Bf16);
         if dtype == Dtype::Fp32 {
-            return Err("`--peers` takes `bf16` or `fp16`, found `--precision fp32`".into());
+            return Err(format!("`{flag}` takes `bf16` or `fp16`, found `--precision fp32`").into());
         }
-        peers::time(cases, peers::Asked { python: &self.python, dtype, repeats: self.steps, device, truth })
+        let asked = peers::Asked { python: &self.python, dtype, repeats: self.steps, device, truth };
+        peers::time(cases, asked, stop)
     }
 
     fn open(&self, declared: Option<Declared>, environment: &Environment) -> Result<Device, Box<dyn Error>> {

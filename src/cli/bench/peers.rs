@@ -4,6 +4,7 @@
 //! their errors against fp64 mathematics, which are left in files. The script is part of this program
 //! (`benches/peers/attention.py`) and runs in a process of its own, before anything of ours is on the GPU.
 
+use super::super::signals;
 use super::case::{Case, drawn};
 use crate::terminal::note;
 use kernwright_plan::dtype::Dtype;
@@ -12,9 +13,15 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 const SCRIPT: &str = include_str!("../../../benches/peers/attention.py");
+
+/// How often it is looked whether a signal has arrived.
+const POLL: Duration = Duration::from_millis(50);
 
 /// The peer that nobody would choose, shown beside the others but not among the best.
 pub(super) const NAIVE: &str = "naive";
@@ -108,56 +115,87 @@ impl Peers {
     }
 }
 
+/// A process that does not outlive this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that has ended cannot be ended, and then there is nothing to wait for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Times the peers of all shapes on a GPU; also what they ran on.
 ///
 /// # Errors
-/// When the script does not run to its end: no such program, no PyTorch, no GPU.
-pub(super) fn time(cases: &[Case], asked: Asked) -> Result<(String, Vec<Peers>), Box<dyn Error>> {
+/// When the script does not run to its end: no such program, no PyTorch, no GPU; or when a signal arrives.
+pub(super) fn time(
+    cases: &[Case],
+    asked: Asked,
+    stop: &AtomicUsize,
+) -> Result<(String, Vec<Peers>), Box<dyn Error>> {
     let Asked { python, dtype, repeats, device, truth } = asked;
-    let mut numbers = tempfile::NamedTempFile::new()?;
+    let room = |error| format!("cannot write operands for peers: {error}");
+    let mut numbers = tempfile::NamedTempFile::new().map_err(room)?;
     let bytes: Vec<u8> = drawn().iter().flat_map(|value| value.to_ne_bytes()).collect();
-    numbers.write_all(&bytes)?;
+    numbers.write_all(&bytes).map_err(room)?;
     let asked = serde_json::json!({"type": dtype.name(), "repeats": repeats, "rows": cases, "device": device,
         "drawn": numbers.path(), "truth": truth});
     let mut command = Command::new(python);
     command.arg("-").arg(asked.to_string());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let shown = python.display();
-    let mut process = command.spawn().map_err(|error| {
+    let process = command.spawn().map_err(|error| {
         format!("cannot start `{shown}` to time peers: {error}: `--python` names a Python that has PyTorch")
     })?;
-    if let Some(mut input) = process.stdin.take() {
+    let mut process = Running(process);
+    if let Some(mut input) = process.0.stdin.take() {
         // Who ends early says why.
         let _ = input.write_all(SCRIPT.as_bytes());
     }
-    let errors = process.stderr.take();
+    // Both are read while it runs, and beside this, so that a signal is seen.
+    let errors = process.0.stderr.take();
     let errors = std::thread::spawn(move || {
         let mut text = String::new();
         errors.map(|mut errors| errors.read_to_string(&mut text));
         text
     });
-    let (mut about, mut all) = (String::new(), Vec::new());
-    for text in process.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
-        let text = text?;
-        match serde_json::from_str::<About>(&text) {
-            Ok(found) => about = format!("PyTorch {} on {}", found.torch, found.gpu),
-            Err(_) => {
-                let peers: Peers = serde_json::from_str(&text)?;
-                let names: Vec<_> = peers.peers.keys().map(String::as_str).collect();
-                if let Some(case) = cases.get(all.len()) {
-                    let (done, of) = (all.len() + 1, cases.len());
-                    note(&format!(
-                        "peers of {}, {}: {} ({done} of {of})",
-                        case.sizes(),
-                        case.mask(),
-                        names.join(", ")
-                    ));
-                }
-                all.push(peers);
-            }
+    let (send, lines) = mpsc::channel();
+    let out = process.0.stdout.take();
+    std::thread::spawn(move || {
+        for text in out.into_iter().flat_map(|out| BufReader::new(out).lines()) {
+            // Nobody listens once something went wrong.
+            let _ = send.send(text);
         }
+    });
+    let (mut about, mut all) = (String::new(), Vec::new());
+    loop {
+        let text = match lines.recv_timeout(POLL) {
+            Ok(text) => text?,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if signals::has_arrived(stop) => {
+                return Err("a signal ended the timing of peers".into());
+            }
+            Err(RecvTimeoutError::Timeout) => continue,
+        };
+        if let Ok(found) = serde_json::from_str::<About>(&text) {
+            about = format!("PyTorch {} on {}", found.torch, found.gpu);
+            continue;
+        }
+        let peers: Peers = serde_json::from_str(&text).map_err(|_| {
+            let start: String = text.chars().take(80).collect();
+            format!("`{shown}` cannot time peers: it printed `{start}` where a row of times belongs")
+        })?;
+        let names: Vec<_> = peers.peers.keys().map(String::as_str).collect();
+        if let Some(case) = cases.get(all.len()) {
+            let (done, of) = (all.len() + 1, cases.len());
+            let (sizes, mask) = (case.sizes(), case.mask());
+            note(&format!("peers of {sizes}, {mask}: {} ({done} of {of})", names.join(", ")));
+        }
+        all.push(peers);
     }
-    let status = process.wait()?;
+    let status = process.0.wait()?;
     let said = errors.join().unwrap_or_default();
     if !status.success() || all.len() != cases.len() {
         let last =
@@ -172,6 +210,7 @@ pub(super) fn time(cases: &[Case], asked: Asked) -> Result<(String, Vec<Peers>),
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn the_best_peer_is_the_fastest_of_those_that_one_would_choose() {
@@ -191,7 +230,7 @@ mod tests {
         let error = |python: &str| {
             let python = Path::new(python);
             let asked = Asked { python, dtype: Dtype::Bf16, repeats: 1, device: 0, truth: None };
-            time(cases, asked).expect_err("it is no Python").to_string()
+            time(cases, asked, &AtomicUsize::new(0)).expect_err("it is no Python").to_string()
         };
         assert!(
             error("/nonexistent/python3").starts_with("cannot start `/nonexistent/python3` to time peers: ")
@@ -200,5 +239,25 @@ mod tests {
             error("false"),
             "`false` cannot time peers: it said nothing: it needs PyTorch 2.5 or later, and a GPU"
         );
+        // What is told to it comes back.
+        let first = SCRIPT.lines().next().expect("the script has lines");
+        assert_eq!(
+            error("cat"),
+            format!("`cat` cannot time peers: it printed `{first}` where a row of times belongs")
+        );
+    }
+
+    #[test]
+    fn a_signal_ends_peers_and_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let sleeper = folder.path().join("sleeper");
+        std::fs::write(&sleeper, "#!/bin/sh\nexec sleep 60\n").expect("there is room");
+        std::fs::set_permissions(&sleeper, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let asked = Asked { python: &sleeper, dtype: Dtype::Bf16, repeats: 1, device: 0, truth: None };
+        let begun = std::time::Instant::now();
+        let error =
+            time(&super::super::case::TABLE[..1], asked, &AtomicUsize::new(2)).expect_err("it was ended");
+        assert_eq!(error.to_string(), "a signal ended the timing of peers");
+        assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
     }
 }
