@@ -34,7 +34,6 @@ use std::cell::Cell;
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 use trials::{Compile, ODD_LENGTH, Trials};
 use tuner::Search;
@@ -64,9 +63,8 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     }
     let stop = signals::watch("stopping after this tile; a second signal ends it at once")?;
     let start = Instant::now();
-    let is_over = || {
-        stop.load(Ordering::Relaxed) != 0 || arguments.budget.is_some_and(|budget| start.elapsed() > budget)
-    };
+    let is_over =
+        || signals::has_arrived(&stop) || arguments.budget.is_some_and(|budget| start.elapsed() > budget);
     let (bar, is_terminal) = progress::bar(Some(1), "{eta} left", environment);
     let spoke = Cell::new(Instant::now());
     let tell = |done: usize, of: usize, what: &str| tell(&bar, (done, of, what), is_terminal, &spoke);
@@ -89,17 +87,12 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
         picture_path.display(),
         start.elapsed().as_secs_f64()
     ))?;
-    Ok(match stop.load(Ordering::Relaxed) {
-        0 if is_whole => ExitCode::SUCCESS,
-        0 => {
-            note("the time is up: the same command goes on where it ended");
-            ExitCode::SUCCESS
-        }
-        signal => {
-            note("stopped: the same command goes on where it ended");
-            ExitCode::from(u8::try_from(128 + signal).unwrap_or(1))
-        }
-    })
+    if signals::has_arrived(&stop) {
+        note("stopped: the same command goes on where it ended");
+    } else if !is_whole {
+        note("the time is up: the same command goes on where it ended");
+    }
+    Ok(signals::exit_code(&stop, ExitCode::SUCCESS))
 }
 
 fn tell(bar: &ProgressBar, (done, of, what): (usize, usize, &str), is_terminal: bool, spoke: &Cell<Instant>) {
