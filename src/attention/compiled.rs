@@ -236,7 +236,7 @@ impl<T: Element, X: Tensors> Compiled<T, X> {
     /// The dimensions of what is handed over under this name, in words.
     fn dimensions(&self, what: &str) -> String {
         let Self { batch, lengths: [query_length, key_length], .. } = self;
-        let AttentionShape { heads, kv_heads, head_dim, .. } = self.shape;
+        let AttentionShape { heads, kv_heads, head_dim, layout, .. } = self.shape;
         let (heads, length) = match what {
             "lse" => return format!("batch {batch} x heads {heads} x query_length {query_length}"),
             "qkv" | "d_qkv" => {
@@ -246,7 +246,10 @@ impl<T: Element, X: Tensors> Compiled<T, X> {
             "k" | "v" | "d_k" | "d_v" => (format!("kv_heads {kv_heads}"), format!("key_length {key_length}")),
             _ => (format!("heads {heads}"), format!("query_length {query_length}")),
         };
-        format!("batch {batch} x {length} x {heads} x head_dim {head_dim}")
+        match layout {
+            Layout::Bhsd => format!("batch {batch} x {heads} x {length} x head_dim {head_dim}"),
+            _ => format!("batch {batch} x {length} x {heads} x head_dim {head_dim}"),
+        }
     }
 }
 

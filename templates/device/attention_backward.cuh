@@ -1,6 +1,7 @@
 <% include "device/attention.cuh" %>
 <% include "device/atomics.cuh" %>
 <% include "device/block.cuh" %>
+<% include "device/head_place.cuh" %>
 <% include "device/tiles.cuh" %>
 <% include "device/vector.cuh" %>
 // What the kernels of attention's gradient share: products of fragments, the way of a gradient to memory, and the sums of

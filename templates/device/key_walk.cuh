@@ -1,8 +1,15 @@
 <% include "device/attention_backward.cuh" %>
+<% include "device/head_place.cuh" %>
 <% include "device/mbarrier.cuh" %>
 <% include "device/tiles.cuh" %>
 <% include "device/warp.cuh" %>
 // How a block that owns keys walks the queries that see them, in attention's gradient on Hopper.
+
+// How far from one row of a tensor to the next, in elements, and from one head and sequence, as `head_place` counts.
+struct Strides {
+    i32 row;
+    i32 head, sequence;
+};
 
 // A step: a tile of queries of a head.
 struct Step {
@@ -47,12 +54,16 @@ struct KeyWork {
     // None where no query sees any of the keys, which windows alone can do to them: `clear` is all their gradient needs.
     __device__ __forceinline__ i32 steps() const { return group * (end - begin); }
 
+    // Where a gradient of the owner's has the row of a key.
+    __device__ __forceinline__ i64 place(Strides of, i32 key) const {
+        return head_place(batch, owner, of.sequence, of.head) + static_cast<i64>(key) * of.row;
+    }
+
     // Makes the keys' columns of a gradient zeros, unless it is added to.
     template <i32 HEAD_DIM, i32 THREADS, typename Out>
-    __device__ __forceinline__ void clear(Out* to, i32 stride, i32 add, SEEN mask) const {
+    __device__ __forceinline__ void clear(Out* to, Strides of, i32 add, SEEN mask) const {
         const i32 first_key = key_tile * KEYS;
-        const i64 row = static_cast<i64>(batch) * mask.keys + first_key;
-        write_zeros<HEAD_DIM, THREADS>(to + row * stride + owner * HEAD_DIM, stride, add,
+        write_zeros<HEAD_DIM, THREADS>(to + place(of, first_key), of.row, add,
                                        mask.keys - first_key < KEYS ? mask.keys - first_key : KEYS);
     }
 

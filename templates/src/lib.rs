@@ -27,6 +27,7 @@ pub const FILES: &[File] = files![
     "device/attention_backward.cuh",
     "device/block.cuh",
     "device/cluster.cuh",
+    "device/head_place.cuh",
     "device/key_scores.cuh",
     "device/key_walk.cuh",
     "device/mask.cuh",

@@ -131,7 +131,12 @@ impl<T: Number> Content<T> {
         let of = [(shape.heads, lengths[0]), (shape.kv_heads, lengths[1]), (shape.kv_heads, lengths[1])];
         let widths = of.map(|(heads, _)| heads * shape.head_dim);
         let draw = |seed: u64, (heads, length): (usize, usize)| {
-            random(seed, batch * length * heads * shape.head_dim)
+            let values = random(seed, batch * length * heads * shape.head_dim);
+            if shape.layout == Layout::Bhsd {
+                by_head(&values, heads, length, shape.head_dim)
+            } else {
+                values
+            }
         };
         let all = [0, 1, 2].map(|index| draw(index as u64 + 1, of[index]));
         let upload = |values: &[f32]| {
@@ -139,7 +144,7 @@ impl<T: Number> Content<T> {
             done(device.upload(&elements))
         };
         let qkv = match shape.layout {
-            Layout::Bshd => all.iter().map(|one| upload(one)).collect(),
+            Layout::Bshd | Layout::Bhsd => all.iter().map(|one| upload(one)).collect(),
             Layout::Packed => {
                 let row = |token: usize| {
                     let parts = all.iter().zip(widths);
@@ -150,4 +155,17 @@ impl<T: Number> Content<T> {
         };
         Self { qkv, d_out: upload(&draw(4, of[0])) }
     }
+}
+
+/// [batch, length, heads, head_dim] as [batch, heads, length, head_dim].
+pub(crate) fn by_head<V: Copy>(values: &[V], heads: usize, length: usize, head_dim: usize) -> Vec<V> {
+    let mut all = Vec::with_capacity(values.len());
+    for sequence in values.chunks(length * heads * head_dim) {
+        for head in 0..heads {
+            for row in sequence.chunks(heads * head_dim) {
+                all.extend_from_slice(&row[head * head_dim..(head + 1) * head_dim]);
+            }
+        }
+    }
+    all
 }

@@ -7,8 +7,8 @@ mod declared;
 mod errors;
 mod numbers;
 
-use calls::{Calls, Content, Gradients};
-use declared::{Case, each};
+use calls::{Calls, Content, Gradients, by_head};
+use declared::{ByHead, Case, Plain, each};
 use kernwright::{Attention, Device, DeviceBuffer, DeviceKind, DeviceSliceMut};
 use numbers::{Number, close, same, to_bits};
 use std::io::Write as _;
@@ -185,4 +185,17 @@ impl Case for OnTheHost {
 #[test]
 fn every_layout_type_and_mask_agrees_with_the_definition_on_the_host() {
     each(&OnTheHost);
+}
+
+#[test]
+fn layouts_are_orders_of_the_same_numbers() {
+    let device = open(&DeviceKind::Cpu);
+    let [plain, ordered] = [compute::<Plain>(&device, [19, 33]), compute::<ByHead>(&device, [19, 33])];
+    let of = |values: &[_], heads, length| by_head(values, heads, length, 24);
+    same("out", "bshd and bhsd", &of(&plain.out, 4, 19), &ordered.out);
+    same("lse", "bshd and bhsd", &plain.lse, &ordered.lse);
+    for (index, (heads, length)) in [(4, 19), (2, 33), (2, 33)].into_iter().enumerate() {
+        let gradient = of(&plain.gradients[index], heads, length);
+        same("gradients", "bshd and bhsd", &gradient, &ordered.gradients[index]);
+    }
 }

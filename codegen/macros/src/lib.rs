@@ -66,7 +66,7 @@ fn interface(subject: Subject, declared: Option<&Declared>) -> (TokenStream, Tok
             let element = format_ident!("{}", shape.dtype.name());
             let tensors = match shape.layout {
                 Layout::Packed => quote!(Packed),
-                Layout::Bshd => quote!(Separate),
+                Layout::Bshd | Layout::Bhsd => quote!(Separate),
             };
             (quote!(Attention), attention_types(&quote!(#element), &tensors))
         }

@@ -68,7 +68,11 @@ impl Maker<'_> {
     /// A tensor of so many heads.
     fn heads(&mut self, name: &str, length: usize, heads: usize, role: Role) -> BufferId {
         let (batch, head_dim) = (self.batch, self.shape.head_dim);
-        self.plan.add(name, vec![batch, length, heads * head_dim], self.dtype, role)
+        let dims = match self.shape.layout {
+            Layout::Bshd | Layout::Packed => vec![batch, length, heads * head_dim],
+            Layout::Bhsd => vec![batch, heads, length, head_dim],
+        };
+        self.plan.add(name, dims, self.dtype, role)
     }
 
     /// A tensor like queries.
@@ -147,7 +151,8 @@ mod tests {
             "attention.heads = 4\nattention.kv_heads = 2\nattention.head_dim = 64",
             "attention.heads = 3\nattention.kv_heads = 1\nattention.head_dim = 128\nattention.full\n\
              attention.dtype = fp16\nattention.layout = packed\nattention.nondeterministic",
-            "attention.heads = 2\nattention.head_dim = 256\nattention.window = 40\nattention.softcap = 20.0",
+            "attention.heads = 2\nattention.head_dim = 256\nattention.window = 40\nattention.softcap = 20.0\n\
+             attention.layout = bhsd",
             "attention.heads = 8\nattention.kv_heads = 1\nattention.head_dim = 40\nattention.layout = packed",
         ];
         rows.map(|text| parse_attention_text(text).expect(text)).to_vec()

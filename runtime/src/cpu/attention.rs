@@ -68,13 +68,17 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The head's part of a tensor of heads, in one sequence of so many rows.
+/// The part of one of so many heads of a tensor, in one sequence of so many rows.
 pub(crate) fn head_of<'a>(
     op: &Attention,
     of: Matrix<'a>,
-    length: usize,
+    (heads, length): (usize, usize),
     [sequence, head]: [usize; 2],
 ) -> Matrix<'a> {
+    if op.is_by_head(of.n_columns()) {
+        let first = (sequence * heads + head) * length;
+        return of.rows(first..first + length);
+    }
     let rows = of.rows(sequence * length..(sequence + 1) * length);
     rows.columns(head * op.head_dim..(head + 1) * op.head_dim)
 }
@@ -86,8 +90,16 @@ pub(crate) fn parts<'a>(
     length: usize,
     heads: usize,
 ) -> Vec<MatrixMut<'a>> {
+    if op.is_by_head(of.n_columns()) {
+        return of.row_blocks(heads * length);
+    }
     let sequences = of.row_blocks(length).into_iter();
     sequences.flat_map(|sequence| sequence.column_blocks(heads * op.head_dim)).collect()
+}
+
+/// Such a part for each of its heads.
+pub(crate) fn each_head<'a>(op: &Attention, of: MatrixMut<'a>, length: usize) -> Vec<MatrixMut<'a>> {
+    if op.is_by_head(of.n_columns()) { of.row_blocks(length) } else { of.column_blocks(op.head_dim) }
 }
 
 /// Reads q, k, v. Writes out and, where it is asked for, lse.
@@ -98,7 +110,7 @@ pub(crate) fn forward(op: &Attention, mut slots: Slots<'_>, room: &Workspace) ->
     let lse = match slots.writes("lse") {
         true => slots.take_slice("lse")?,
         false => {
-            unasked.resize(out.n_rows() * op.heads, 0.0);
+            unasked.resize(out.n_rows() * out.n_columns() / op.head_dim, 0.0);
             &mut unasked
         }
     };
@@ -106,8 +118,9 @@ pub(crate) fn forward(op: &Attention, mut slots: Slots<'_>, room: &Workspace) ->
     let tasks: Vec<_> = parts(op, out, op.length, 1).into_iter().zip(lse.chunks_mut(op.length)).collect();
     tasks.into_par_iter().enumerate().for_each(|(index, (out, lse))| {
         let (sequence, head) = (index / op.heads, index % op.heads);
-        let q = head_of(op, q, op.length, [sequence, head]);
-        let [k, v] = [k, v].map(|of| head_of(op, of, op.key_length, [sequence, head / group]));
+        let q = head_of(op, q, (op.heads, op.length), [sequence, head]);
+        let of_keys = (op.kv_heads, op.key_length);
+        let [k, v] = [k, v].map(|of| head_of(op, of, of_keys, [sequence, head / group]));
         room.with(most_scores(op), |scores| one_head(op, [q, k, v], out, lse, scores));
     });
     Ok(())

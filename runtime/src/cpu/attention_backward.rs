@@ -3,7 +3,7 @@
 //! For each query head of the group and each block of queries, `P = exp(S - lse)` is made again and five products
 //! give the gradients. Those of keys and values add up over blocks and heads, from zero where they are replaced.
 
-use super::attention::{QUERIES, Row, blocks, head_of, most_scores, parts, stride};
+use super::attention::{QUERIES, Row, blocks, each_head, head_of, most_scores, parts, stride};
 use super::exp::exp_of_negative;
 use super::lanes::{sum2, vector_fn};
 use super::matmul::{Matrix, MatrixMut, Store, matmul};
@@ -115,7 +115,8 @@ impl Inputs<'_> {
     ) {
         let (op, scale) = (self.op, self.op.scale as f32);
         let (sequence, kv_head) = (index / op.kv_heads, index % op.kv_heads);
-        let [k, v] = [self.k, self.v].map(|of| head_of(op, of, op.key_length, [sequence, kv_head]));
+        let of_keys = (op.kv_heads, op.key_length);
+        let [k, v] = [self.k, self.v].map(|of| head_of(op, of, of_keys, [sequence, kv_head]));
         let [store_q, store_k, store_v] = self.stores;
         if store_k == Store::Replace {
             d_k.fill(0.0);
@@ -125,9 +126,9 @@ impl Inputs<'_> {
         }
         let (p, d_s) = words.split_at_mut(words.len() / 2);
         let group = op.heads / op.kv_heads;
-        for (member, d_q) in d_q.column_blocks(op.head_dim).into_iter().enumerate() {
+        for (member, d_q) in each_head(op, d_q, op.length).into_iter().enumerate() {
             let head = kv_head * group + member;
-            let of_head = |of| head_of(op, of, op.length, [sequence, head]);
+            let of_head = |of| head_of(op, of, (op.heads, op.length), [sequence, head]);
             let [q, out, d_out] = [self.q, self.out, self.d_out].map(of_head);
             let lse = &self.lse[(sequence * op.heads + head) * op.length..][..op.length];
             for ((queries, keys), mut d_q) in blocks(op).zip(d_q.row_blocks(QUERIES)) {

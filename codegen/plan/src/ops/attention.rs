@@ -14,6 +14,7 @@ mod fused_hopper;
 mod hopper_backward;
 mod hopper_wide_backward;
 mod split;
+mod strides;
 mod window;
 
 pub use fused_backward::{SHARES, d_q_sum_shape, shares_shape};
@@ -38,8 +39,8 @@ use crate::{
     reference::{Inputs, Outputs},
 };
 
-/// Reads q [batch * length, heads * head_dim], k and v [batch * key_length, kv_heads * head_dim]. Writes out like q and,
-/// where there is a gradient to come, lse [batch, heads, length].
+/// Reads q [batch * length, heads * head_dim], k and v [batch * key_length, kv_heads * head_dim]. Writes out like q and, where
+/// there is a gradient to come, lse [batch, heads, length]. A slot may also be [batch, heads, length, head_dim].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// Query heads.
@@ -164,7 +165,7 @@ impl Attention {
 
     /// Pairs of query and key of all heads, if a sequence has that many.
     fn pairs(&self, io: &Io, of_sequence: usize) -> f64 {
-        let sequences = (io.rows("q") / self.length.max(1)) as f64;
+        let sequences = self.sequences(io) as f64;
         sequences * self.heads as f64 * of_sequence as f64
     }
 
@@ -193,8 +194,8 @@ impl Attention {
 
     /// Calls `visit` with (batch, head, kv head, query) for all of them.
     #[cfg(feature = "reference")]
-    fn each_query(&self, rows: usize, mut visit: impl FnMut(usize, usize, usize, usize)) {
-        for batch in 0..rows / self.length {
+    fn each_query(&self, sequences: usize, mut visit: impl FnMut(usize, usize, usize, usize)) {
+        for batch in 0..sequences {
             for head in 0..self.heads {
                 for query in 0..self.length {
                     visit(batch, head, head / (self.heads / self.kv_heads), query);
@@ -203,16 +204,10 @@ impl Attention {
         }
     }
 
-    /// Where the vector of a query begins, in a tensor of all heads.
+    /// Sequences in a tensor like queries.
     #[cfg(feature = "reference")]
-    fn query_at(&self, batch: usize, query: usize, head: usize) -> usize {
-        ((batch * self.length + query) * self.heads + head) * self.head_dim
-    }
-
-    /// Where that of a key begins.
-    #[cfg(feature = "reference")]
-    fn key_at(&self, batch: usize, key: usize, kv_head: usize) -> usize {
-        ((batch * self.key_length + key) * self.kv_heads + kv_head) * self.head_dim
+    fn sequences_of<F>(&self, q: &[F]) -> usize {
+        q.len() / (self.heads * self.length * self.head_dim)
     }
 }
 
@@ -251,14 +246,15 @@ impl Operation for Attention {
     #[cfg(feature = "reference")]
     fn reference<F: Float>(&self, inputs: &Inputs<F>) -> Result<Outputs<F>, String> {
         let (q, k, v) = (inputs.get("q"), inputs.get("k"), inputs.get("v"));
-        let (rows, _) = inputs.dims("q");
+        let [of_q, of_k, of_v] = ["q", "k", "v"].map(|slot| (inputs.dims(slot).1, slot));
+        let of_out = (inputs.output_dims("out").1, "out");
         let d = self.head_dim;
         let mut out = vec![F::default(); q.len()];
         let mut lse = Vec::new();
-        self.each_query(rows, |batch, head, kv_head, query| {
-            let at = self.query_at(batch, query, head);
+        self.each_query(self.sequences_of(q), |batch, head, kv_head, query| {
+            let [at, to] = [of_q, of_out].map(|of| self.at(of, [batch, head, query]));
             let scores = self.seen(query).map(|key| {
-                let from = self.key_at(batch, key, kv_head);
+                let from = self.at(of_k, [batch, kv_head, key]);
                 let dot = (0..d).map(|i| inputs.operand(q[at + i]) * inputs.operand(k[from + i]));
                 self.score(dot.sum::<F>()).0
             });
@@ -271,12 +267,12 @@ impl Operation for Attention {
             let sum = scores.iter().map(|s| (*s - max).exp()).sum::<F>();
             for (key, score) in self.seen(query).zip(&scores) {
                 let p = inputs.operand((*score - max).exp());
-                let from = self.key_at(batch, key, kv_head);
+                let from = self.at(of_v, [batch, kv_head, key]);
                 for i in 0..d {
-                    out[at + i] += p * inputs.operand(v[from + i]);
+                    out[to + i] += p * inputs.operand(v[from + i]);
                 }
             }
-            for value in &mut out[at..at + d] {
+            for value in &mut out[to..to + d] {
                 *value = *value / sum;
             }
             lse.push(max + sum.ln());
@@ -316,27 +312,31 @@ impl Operation for AttentionBackward {
         let (q, k, v) = (inputs.get("q"), inputs.get("k"), inputs.get("v"));
         let (out, lse, d_out) = (inputs.get("out"), inputs.get("lse"), inputs.get("d_out"));
         let op = &self.attention;
-        let (rows, _) = inputs.dims("q");
+        let [of_q, of_k, of_v] = ["q", "k", "v"].map(|slot| (inputs.dims(slot).1, slot));
+        let [of_out, of_d_out] = ["out", "d_out"].map(|slot| (inputs.dims(slot).1, slot));
+        let [of_d_q, of_d_k, of_d_v] = ["d_q", "d_k", "d_v"].map(|slot| (inputs.output_dims(slot).1, slot));
         let d = op.head_dim;
         let mut d_q = vec![F::default(); q.len()];
         let (mut d_k, mut d_v) = (vec![F::default(); k.len()], vec![F::default(); v.len()]);
-        op.each_query(rows, |batch, head, kv_head, query| {
-            let at = op.query_at(batch, query, head);
+        op.each_query(op.sequences_of(q), |batch, head, kv_head, query| {
+            let of_query = [of_q, of_out, of_d_out, of_d_q].map(|of| op.at(of, [batch, head, query]));
+            let [q, out, d_out] = [(q, 0), (out, 1), (d_out, 2)].map(|(all, at)| &all[of_query[at]..][..d]);
+            let d_q = &mut d_q[of_query[3]..][..d];
             let lse = lse[(batch * op.heads + head) * op.length + query];
-            let delta = (0..d).map(|i| d_out[at + i] * out[at + i]).sum::<F>();
+            let delta = (0..d).map(|i| d_out[i] * out[i]).sum::<F>();
             for key in op.seen(query) {
-                let from = op.key_at(batch, key, kv_head);
-                let dot = |a: &[F], b: &[F]| {
-                    (0..d).map(|i| inputs.operand(a[at + i]) * inputs.operand(b[from + i])).sum::<F>()
-                };
+                let of_key = [of_k, of_v, of_d_k, of_d_v].map(|of| op.at(of, [batch, kv_head, key]));
+                let [k, v] = [(k, 0), (v, 1)].map(|(all, at)| &all[of_key[at]..][..d]);
+                let dot =
+                    |a: &[F], b: &[F]| (0..d).map(|i| inputs.operand(a[i]) * inputs.operand(b[i])).sum::<F>();
                 let (score, slope) = op.score(dot(q, k));
                 let p = (score - lse).exp();
                 let d_s = inputs.operand(p * (dot(d_out, v) - delta) * slope) * F::of(op.scale);
                 let p = inputs.operand(p);
                 for i in 0..d {
-                    d_v[from + i] += p * inputs.operand(d_out[at + i]);
-                    d_q[at + i] += d_s * inputs.operand(k[from + i]);
-                    d_k[from + i] += d_s * inputs.operand(q[at + i]);
+                    d_v[of_key[3] + i] += p * inputs.operand(d_out[i]);
+                    d_q[i] += d_s * inputs.operand(k[i]);
+                    d_k[of_key[2] + i] += d_s * inputs.operand(q[i]);
                 }
             }
         });

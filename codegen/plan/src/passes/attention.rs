@@ -34,7 +34,7 @@ pub fn choose(mut plan: Plan, options: &Options) -> Plan {
         step.writes.retain(|write| plan.buffer(write.buffer).role != Role::Scratch);
         let dtype = plan.io(&step).dtype("q");
         let is_split = dtype == Dtype::Fp32 || options.attention == AttentionPath::Split;
-        let total = plan.io(&step).rows("q") / op.length.max(1);
+        let total = op.sequences(&plan.io(&step));
         let sequences = at_once(&op, total);
         let scores = vec![sequences * op.heads * op.length, score_stride(op.key_length)];
         let mut scratch = Vec::new();

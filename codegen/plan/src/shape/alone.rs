@@ -41,6 +41,8 @@ pub struct AttentionShape {
 pub enum Layout {
     /// [batch, length, heads, `head_dim`].
     Bshd,
+    /// [batch, heads, length, `head_dim`].
+    Bhsd,
     /// Queries, keys and values of a token in one row, [batch, length, heads + 2 `kv_heads`, `head_dim`], and their gradients
     /// likewise; the output as [`Layout::Bshd`].
     Packed,
@@ -48,13 +50,14 @@ pub enum Layout {
 
 impl Layout {
     /// Every layout.
-    pub const ALL: [Self; 2] = [Self::Bshd, Self::Packed];
+    pub const ALL: [Self; 3] = [Self::Bshd, Self::Bhsd, Self::Packed];
 
     /// Its name in the attribute.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Bshd => "bshd",
+            Self::Bhsd => "bhsd",
             Self::Packed => "packed",
         }
     }

@@ -1,6 +1,6 @@
 //! Launches of the fused forward.
 
-use super::{Attention, LONGEST, fused_hopper, mask_and_scale};
+use super::{Attention, LONGEST, fused_hopper, mask_and_scale, strides};
 use crate::arch::Arch;
 use crate::launch::Lowered;
 use crate::ops::rowwise::{TOO_LARGE, UNEVEN, aligned, count, kernel, launches, pointer};
@@ -37,8 +37,7 @@ pub(super) fn obstacle(op: &Attention, io: &Io, slots: &[&str]) -> Option<Lowere
     if !aligned(io, slots) {
         return Some(UNEVEN);
     }
-    let is_long = slots.iter().any(|slot| i32::try_from(io.row_stride(slot)).is_err());
-    (op.length.max(op.key_length) > LONGEST || is_long).then_some(TOO_LARGE)
+    (op.length.max(op.key_length) > LONGEST || !strides::fit(op, io, slots)).then_some(TOO_LARGE)
 }
 
 /// What the templates of attention are told of the op itself.
@@ -74,9 +73,9 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
         shared_memory: tile.shared_memory(op.head_dim) as u32,
         fields,
     };
-    let grid = [op.length.div_ceil(tile.queries), op.heads, io.rows("q") / op.length.max(1)];
+    let grid = [op.length.div_ceil(tile.queries), op.heads, op.sequences(io)];
     let mut arguments = ["out", "lse", "q", "k", "v"].map(|slot| pointer(io, slot)).to_vec();
     arguments.extend([op.length, op.key_length, op.heads / op.kv_heads].map(count));
-    arguments.extend(slots.map(|slot| count(io.row_stride(slot))));
+    arguments.extend(strides::arguments(op, io, slots));
     launches([kernel(spec, grid, arguments)])
 }

@@ -1,7 +1,7 @@
 //! Launches of the fused backward, in one pass over keys or in one over keys and one over queries.
 
 use super::fused::{NO_ROOM, fields, obstacle};
-use super::{Attention, AttentionBackward, BackwardForm, hopper_backward, hopper_wide_backward};
+use super::{Attention, AttentionBackward, BackwardForm, hopper_backward, hopper_wide_backward, strides};
 use crate::arch::Arch;
 use crate::launch::{Argument, Launch, Lowered};
 use crate::ops::rowwise::{
@@ -67,7 +67,7 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
     if !aligned(io, &gradients) {
         return UNEVEN;
     }
-    if gradients.iter().any(|slot| i32::try_from(io.row_stride(slot)).is_err()) {
+    if !strides::fit(op, io, &gradients) || (has_shares(io) && !strides::fit(op, io, &SHARES)) {
         return TOO_LARGE;
     }
     let is_free = backward.form == BackwardForm::Free && io.has("d_q_sum");
@@ -82,7 +82,7 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
     {
         let keys = hopper_backward::of_keys(op, io, block, !is_free);
         // The first of a turn replaces the sums.
-        let sums = d_q_sum_len(op, sequences(op, io));
+        let sums = d_q_sum_len(op, op.sequences(io));
         let zeros = if is_free { 0..sums } else { sums..io.buffer("d_q_sum").len() };
         return launches([delta(op, io, Some(zeros)), keys, round(op, io, true)]);
     }
@@ -107,15 +107,6 @@ pub(super) fn has_shares(io: &Io) -> bool {
     SHARES.iter().any(|slot| io.has(slot))
 }
 
-pub(super) fn sequences(op: &Attention, io: &Io) -> usize {
-    io.rows("q") / op.length.max(1)
-}
-
-/// The distance between a slot's rows, which kernels count in 32 bits.
-pub(super) fn stride(io: &Io, slot: &str) -> Argument {
-    count(io.row_stride(slot))
-}
-
 pub(super) fn int(name: &'static str, label: &'static str, value: usize) -> SpecField {
     field(name, label, SpecValue::Int(value as i64))
 }
@@ -132,10 +123,10 @@ fn spec(template: &'static str, threads: usize, shared_memory: usize, fields: Ve
 fn delta(op: &Attention, io: &Io, zeros: Option<Range<usize>>) -> Option<Launch> {
     let lanes = (op.head_dim / WIDTH).next_power_of_two().min(WARP);
     let fields = vec![of_type(io, "type", "q"), int("head_dim", "d", op.head_dim), int("lanes", "l", lanes)];
-    let n = io.rows("q") * op.heads;
+    let n = op.sequences(io) * op.heads * op.length;
     let sums = zeros.as_ref().and_then(|_| io.id("d_q_sum"));
     let zeros = zeros.unwrap_or_default();
-    let arguments = vec![
+    let mut arguments = vec![
         pointer(io, "delta"),
         Argument::Buffer(sums),
         pointer(io, "out"),
@@ -145,9 +136,8 @@ fn delta(op: &Attention, io: &Io, zeros: Option<Range<usize>>) -> Option<Launch>
         elements(zeros.end),
         count(op.heads),
         count(op.length),
-        elements(io.row_stride("out")),
-        elements(io.row_stride("d_out")),
     ];
+    arguments.extend(strides::arguments(op, io, ["out", "d_out"]));
     let spec = spec("attention/backward_delta", BLOCK as usize, 0, fields);
     kernel(spec, [n.div_ceil(BLOCK as usize / lanes), 1, 1], arguments)
 }
@@ -173,10 +163,10 @@ fn of_keys(op: &Attention, io: &Io, block: KeyBlock, with_d_q: bool) -> Option<L
     let mut arguments = vec![pointer(io, d_k), pointer(io, d_v), Argument::Buffer(d_q_sum)];
     arguments.extend(["q", "k", "v", "d_out", "lse", "delta"].map(|slot| pointer(io, slot)));
     arguments.extend([op.heads, op.kv_heads, op.length, op.key_length].map(count));
-    arguments.extend([d_k, d_v, "q", "k", "v", "d_out"].map(|slot| stride(io, slot)));
+    arguments.extend(strides::arguments(op, io, [d_k, d_v, "q", "k", "v", "d_out"]));
     arguments.extend([d_k, d_v].map(|slot| accumulate(io, slot)));
     let owners = if split_heads { op.heads } else { op.kv_heads };
-    let blocks = sequences(op, io) * owners * op.key_length.div_ceil(block.keys);
+    let blocks = op.sequences(io) * owners * op.key_length.div_ceil(block.keys);
     let shared_memory = block.shared_memory(op.head_dim, with_d_q);
     let spec = spec("attention/backward_keys", block.threads(), shared_memory, fields);
     kernel(spec, [blocks, 1, 1], arguments)
@@ -192,9 +182,9 @@ fn of_queries(op: &Attention, io: &Io, block: QueryBlock) -> Option<Launch> {
     let mut arguments: Vec<_> =
         ["d_q", "q", "k", "v", "d_out", "lse", "delta"].map(|slot| pointer(io, slot)).to_vec();
     arguments.extend([op.heads, op.kv_heads, op.length, op.key_length].map(count));
-    arguments.extend(["d_q", "q", "k", "v", "d_out"].map(|slot| stride(io, slot)));
+    arguments.extend(strides::arguments(op, io, ["d_q", "q", "k", "v", "d_out"]));
     arguments.push(accumulate(io, "d_q"));
-    let blocks = sequences(op, io) * op.heads * op.length.div_ceil(block.queries);
+    let blocks = op.sequences(io) * op.heads * op.length.div_ceil(block.queries);
     let spec = spec("attention/backward_queries", block.threads(), block.shared_memory(op.head_dim), fields);
     kernel(spec, [blocks, 1, 1], arguments)
 }
@@ -218,14 +208,14 @@ fn round(op: &Attention, io: &Io, with_d_q: bool) -> Option<Launch> {
         int("shares", "hs", shares),
     ];
     // A thread owns 8 columns of two rows of d_q, or of one of d_k or d_v.
-    let n_sums = if with_d_q { d_q_sum_len(op, sequences(op, io)) / (2 * WIDTH) } else { 0 };
+    let n_sums = if with_d_q { d_q_sum_len(op, op.sequences(io)) / (2 * WIDTH) } else { 0 };
     let n_shares = if shares > 0 { io.buffer("d_k").len() / WIDTH } else { 0 };
     let mut arguments = ["d_q", "d_k", "d_v"].map(|slot| pointer(io, slot)).to_vec();
     arguments.push(Argument::Buffer(if with_d_q { io.id("d_q_sum") } else { None }));
     arguments.extend(SHARES.map(|slot| pointer(io, slot)));
     arguments.extend([n_sums, n_shares].map(elements));
-    arguments.extend([op.heads, op.kv_heads, op.length, op.blind()].map(count));
-    arguments.extend(["d_q", "d_k", "d_v"].map(|slot| elements(io.row_stride(slot))));
+    arguments.extend([op.heads, op.kv_heads, op.length, op.key_length, op.blind()].map(count));
+    arguments.extend(strides::arguments(op, io, ["d_q", "d_k", "d_v"]));
     arguments.extend(["d_q", "d_k", "d_v"].map(|slot| accumulate(io, slot)));
     let spec = spec("attention/backward_round", BLOCK as usize, 0, fields);
     kernel(spec, [(n_sums + 2 * n_shares).div_ceil(BLOCK as usize), 1, 1], arguments)

@@ -33,16 +33,16 @@ pub(super) fn is_for(arch: &Arch) -> bool {
     arch.families.contains(&FAMILY)
 }
 
-/// A slot's heads of every sequence, of so many rows: columns, rows, heads, sequences.
-fn map(op: &Attention, io: &Io, slot: &str, (length, heads): (usize, usize), rows: u32) -> Option<Argument> {
-    let stride = io.row_stride(slot) as u64;
-    let (length, head_dim) = (length as u64, op.head_dim as u64);
-    let dimension = |size, stride, extent| Dimension { size, stride, extent };
+/// A slot's heads of every sequence: columns, rows, heads, sequences.
+fn map(op: &Attention, io: &Io, slot: &str, rows: u32) -> Option<Argument> {
+    let ((heads, length), strides) = (op.extent(slot), op.strides(io, slot));
+    let dimension =
+        |size: usize, stride: usize, extent| Dimension { size: size as u64, stride: stride as u64, extent };
     let dimensions = [
-        dimension(head_dim, 1, PANEL),
-        dimension(length, stride, rows),
-        dimension(heads as u64, head_dim, 1),
-        dimension(io.rows(slot) as u64 / length, length * stride, 1),
+        dimension(op.head_dim, 1, PANEL),
+        dimension(length, strides.row, rows),
+        dimension(heads, strides.head, 1),
+        dimension(op.sequences(io), strides.sequence, 1),
     ];
     let layout = TensorLayout::new(io.dtype(slot), Swizzle::Bytes128, &dimensions);
     layout.check().ok()?;
@@ -79,7 +79,7 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
         shared_memory: tile.shared_memory(op.head_dim) as u32,
         fields,
     };
-    let sequences = io.rows("q") / op.length.max(1);
+    let sequences = op.sequences(io);
     let tiles = op.length.div_ceil(tile.queries());
     let pieces = tiles * (op.heads / tile.heads) * sequences;
     let card = card::ALL.iter().find(|card| card.name == arch.card);
@@ -90,12 +90,11 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     if i32::try_from(pieces + 2 * blocks).is_err() {
         return TOO_LARGE;
     }
-    let (queries, keys) = ((op.length, op.heads), (op.key_length, op.kv_heads));
     let maps = [
-        map(op, io, "out", queries, OUT_ROWS),
-        map(op, io, "q", queries, QUERY_ROWS),
-        map(op, io, "k", keys, tile.keys as u32),
-        map(op, io, "v", keys, tile.keys as u32),
+        map(op, io, "out", OUT_ROWS),
+        map(op, io, "q", QUERY_ROWS),
+        map(op, io, "k", tile.keys as u32),
+        map(op, io, "v", tile.keys as u32),
     ];
     let [Some(out), Some(q), Some(k), Some(v)] = maps else { return TOO_LARGE };
     let arguments = vec![

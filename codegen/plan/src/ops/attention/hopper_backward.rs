@@ -1,8 +1,8 @@
 //! The launch of the fused backward's pass over keys by warpgroups.
 
-use super::Attention;
 use super::fused::fields;
-use super::fused_backward::{SHARES, d_q_sum_len, has_shares, int, of_type, sequences, stride};
+use super::fused_backward::{SHARES, d_q_sum_len, has_shares, int, of_type};
+use super::{Attention, strides};
 use crate::launch::{Argument, Launch};
 use crate::ops::rowwise::{accumulate, count, elements, kernel, pointer};
 use crate::plan::Io;
@@ -34,22 +34,21 @@ pub(super) fn of_keys(op: &Attention, io: &Io, block: WarpgroupBlock, in_turns: 
         int("registers", "r", block.working_registers(op.head_dim)),
         field("wgmma_widths", "", SpecValue::List(block.product_widths(op.head_dim))),
     ]);
-    let map = |slot, of, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, of, rows)?));
-    let (of_queries, of_keys) = ((op.length, op.heads), (op.key_length, op.kv_heads));
+    let map = |slot, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, rows)?));
     let mut arguments = vec![
-        map("q", of_queries, block.queries)?,
-        map("k", of_keys, block.keys)?,
-        map("v", of_keys, block.keys)?,
-        map("d_out", of_queries, block.queries)?,
+        map("q", block.queries)?,
+        map("k", block.keys)?,
+        map("v", block.keys)?,
+        map("d_out", block.queries)?,
     ];
     arguments.extend([d_k, d_v, "d_q_sum", "lse", "delta"].map(|slot| pointer(io, slot)));
-    arguments.push(elements(d_q_sum_len(op, sequences(op, io))));
+    arguments.push(elements(d_q_sum_len(op, op.sequences(io))));
     arguments.push(count(section(op, io, if split_heads { 1 } else { op.heads / op.kv_heads })));
     arguments.extend([op.heads, op.kv_heads, op.length, op.key_length].map(count));
-    arguments.extend([d_k, d_v].map(|slot| stride(io, slot)));
+    arguments.extend(strides::arguments(op, io, [d_k, d_v]));
     arguments.extend([d_k, d_v].map(|slot| accumulate(io, slot)));
     let owners = if split_heads { op.heads } else { op.kv_heads };
-    let blocks = sequences(op, io) * owners * op.key_length.div_ceil(block.keys);
+    let blocks = op.sequences(io) * owners * op.key_length.div_ceil(block.keys);
     let spec = KernelSpec {
         template: "attention/backward",
         block: block.threads() as u32,
@@ -65,15 +64,9 @@ fn section(op: &Attention, io: &Io, group: usize) -> usize {
     (SECTION / (group * op.length * row)).max(1)
 }
 
-/// A slot as columns of a head, heads, so many rows of a sequence and sequences, of which a box takes rows of one head.
-pub(super) fn tensor_map(
-    op: &Attention,
-    io: &Io,
-    slot: &str,
-    (length, heads): (usize, usize),
-    rows: usize,
-) -> Option<TensorMap> {
-    let row = io.row_stride(slot);
+/// A slot as columns of a head, heads, rows of a sequence and sequences, of which a box takes rows of one head.
+pub(super) fn tensor_map(op: &Attention, io: &Io, slot: &str, rows: usize) -> Option<TensorMap> {
+    let ((heads, length), strides) = (op.extent(slot), op.strides(io, slot));
     let dimension = |size: usize, stride: usize, extent: u32| Dimension {
         size: size as u64,
         stride: stride as u64,
@@ -81,9 +74,9 @@ pub(super) fn tensor_map(
     };
     let dimensions = [
         dimension(op.head_dim, 1, BOX_COLUMNS),
-        dimension(heads, op.head_dim, 1),
-        dimension(length, row, rows as u32),
-        dimension(sequences(op, io), length * row, 1),
+        dimension(heads, strides.head, 1),
+        dimension(length, strides.row, rows as u32),
+        dimension(op.sequences(io), strides.sequence, 1),
     ];
     let layout = TensorLayout::new(io.dtype(slot), Swizzle::Bytes128, &dimensions);
     Some(TensorMap { buffer: io.id(slot)?, first: 0, layout })

@@ -1,9 +1,9 @@
 //! The launches of the fused backward by warpgroups in two passes, for heads too wide for one.
 
-use super::Attention;
 use super::fused::fields;
-use super::fused_backward::{SHARES, has_shares, int, of_type, sequences, stride};
+use super::fused_backward::{SHARES, has_shares, int, of_type};
 use super::hopper_backward::{SECTION, tensor_map};
+use super::{Attention, strides};
 use crate::launch::{Argument, Launch};
 use crate::ops::rowwise::{accumulate, count, kernel, pointer};
 use crate::plan::Io;
@@ -33,7 +33,7 @@ fn of_keys(op: &Attention, io: &Io, blocks: WideBlocks) -> Option<Launch> {
     arguments.extend([d_k, d_v, "lse", "delta"].map(|slot| pointer(io, slot)));
     let section = at_once(op, io, group * op.length);
     arguments.extend([section, op.heads, op.kv_heads, op.length, op.key_length].map(count));
-    arguments.extend([d_k, d_v].map(|slot| stride(io, slot)));
+    arguments.extend(strides::arguments(op, io, [d_k, d_v]));
     arguments.extend([d_k, d_v].map(|slot| accumulate(io, slot)));
     let spec = KernelSpec {
         template: "attention/backward_wide_keys",
@@ -41,7 +41,7 @@ fn of_keys(op: &Attention, io: &Io, blocks: WideBlocks) -> Option<Launch> {
         shared_memory: blocks.keys_memory(op.head_dim) as u32,
         fields,
     };
-    let grid = sequences(op, io) * owners * op.key_length.div_ceil(WideBlocks::OWN_KEYS);
+    let grid = op.sequences(io) * owners * op.key_length.div_ceil(WideBlocks::OWN_KEYS);
     kernel(spec, [grid, 1, 1], arguments)
 }
 
@@ -57,33 +57,28 @@ fn of_queries(op: &Attention, io: &Io, blocks: WideBlocks) -> Option<Launch> {
     ]);
     // Heads that share keys are neighbours, and worked on at a time.
     let group = op.heads / op.kv_heads;
-    let section = (at_once(op, io, op.key_length) * group).min(op.heads * sequences(op, io));
+    let section = (at_once(op, io, op.key_length) * group).min(op.heads * op.sequences(io));
     let mut arguments = vec![pointer(io, "d_q")];
     arguments.extend(maps(op, io, WideBlocks::OWN_QUERIES, blocks.keys)?);
     arguments.extend(["lse", "delta"].map(|slot| pointer(io, slot)));
-    let sizes = [section, op.heads, op.kv_heads, op.length, op.key_length, sequences(op, io)];
+    let sizes = [section, op.heads, op.kv_heads, op.length, op.key_length, op.sequences(io)];
     arguments.extend(sizes.map(count));
-    arguments.extend([stride(io, "d_q"), accumulate(io, "d_q")]);
+    arguments.extend(strides::arguments(op, io, ["d_q"]));
+    arguments.push(accumulate(io, "d_q"));
     let spec = KernelSpec {
         template: "attention/backward_wide_queries",
         block: WideBlocks::THREADS as u32,
         shared_memory: blocks.queries_memory(op.head_dim) as u32,
         fields,
     };
-    let grid = sequences(op, io) * op.heads * op.length.div_ceil(WideBlocks::OWN_QUERIES);
+    let grid = op.sequences(io) * op.heads * op.length.div_ceil(WideBlocks::OWN_QUERIES);
     kernel(spec, [grid, 1, 1], arguments)
 }
 
 /// q, k, v and d_out, with boxes of so many queries and keys.
 fn maps(op: &Attention, io: &Io, queries: usize, keys: usize) -> Option<[Argument; 4]> {
-    let map = |slot, of, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, of, rows)?));
-    let (of_queries, of_keys) = ((op.length, op.heads), (op.key_length, op.kv_heads));
-    Some([
-        map("q", of_queries, queries)?,
-        map("k", of_keys, keys)?,
-        map("v", of_keys, keys)?,
-        map("d_out", of_queries, queries)?,
-    ])
+    let map = |slot, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, rows)?));
+    Some([map("q", queries)?, map("k", keys)?, map("v", keys)?, map("d_out", queries)?])
 }
 
 /// How many heads L2 holds two operands of so many rows of: q and d_out of the heads of a group, or k and v.

@@ -21,6 +21,10 @@ const CHUNKS: usize = 1 << 16;
 const MIXED: Lowered =
     Lowered::NoKernel("queries, keys, values and the gradient of `out` must be of one type");
 
+/// What it says of heads that do not lie in the rows of tokens.
+const BY_HEAD: Lowered =
+    Lowered::NoKernel("scores in memory are computed only where the heads of a token are one row");
+
 pub(super) fn lower(op: &Attention, sequences: usize, io: &Io) -> Lowered {
     if ["q", "k", "v", "out", "lse", "scores"].into_iter().any(|slot| !io.has(slot)) {
         return MISSING;
@@ -90,7 +94,10 @@ fn in_chunks(
     if operands.iter().any(|slot| io.dtype(slot) != io.dtype("q")) {
         return MIXED;
     }
-    let (total, sequences) = (io.rows("q") / op.length.max(1), sequences.max(1));
+    if op.heads > 1 && op.is_by_head(io.columns("q")) {
+        return BY_HEAD;
+    }
+    let (total, sequences) = (op.sequences(io), sequences.max(1));
     if total.div_ceil(sequences) > CHUNKS {
         return TOO_LARGE;
     }

@@ -136,7 +136,7 @@ mod tests {
             ),
             (
                 "attention.heads = 4\nattention.head_dim = 8\nattention.layout = sbhd",
-                "line 3: `layout` must be one of `bshd`, `packed`, found `sbhd`",
+                "line 3: `layout` must be one of `bshd`, `bhsd`, `packed`, found `sbhd`",
             ),
             (
                 "attention.heads = 4\nattention.head_dim = 8\nattention.window.right = 4",
