@@ -129,14 +129,33 @@ __device__ __forceinline__ void a_of_d(u32 (&a)[4], const float (&left)[4], cons
     a[3] = pack<T>(right[2], right[3]);
 }
 
-// FACTOR tanh(x) / x of x^2 below NEAR_SQUARE, as 1 + x^2 times the polynomial whose greatest relative error there is least (1.6e-8).
-__device__ constexpr float NEAR_SQUARE = 0.49f;
-__device__ __forceinline__ float near_tangent(float square, float factor) {
-    float ratio = -0.00513865752f * factor * square + 0.0200919658f * factor;
-    ratio = ratio * square - 0.05355886f * factor;
-    ratio = ratio * square + 0.13329111f * factor;
-    ratio = ratio * square - 0.333331913f * factor;
-    return ratio * square + factor;
+// FACTOR tanh(x) / x of x^2 below NEAR_SQUARE: the polynomial whose greatest relative error there is least (9.8e-8), in powers of
+// some `square` of which x^2 is FOLD times that.
+[[maybe_unused]] __device__ constexpr float NEAR_SQUARE = 0.16f;
+__device__ __forceinline__ float near_tangent(float square, float fold, float factor) {
+    float ratio = -0.0475536037f * factor * fold * fold * fold * square + 0.132709768f * factor * fold * fold;
+    ratio = ratio * square - 0.333313625f * factor * fold;
+    return ratio * square + 0.999999902f * factor;
+}
+
+// Are all of a warp's products, times `inner`, so near 0?
+template <i32 N>
+__device__ __forceinline__ bool all_near(const float (&products)[N], float inner) {
+    float greatest = 0.0f;
+#pragma unroll
+    for (i32 i = 0; i < N; ++i) greatest = maximum(greatest, magnitude(products[i]));
+    greatest *= inner;
+    return ballot(!(greatest * greatest < NEAR_SQUARE)) == 0;
+}
+
+// The same further on, below MIDDLE_SQUARE (1.6e-8).
+__device__ constexpr float MIDDLE_SQUARE = 0.49f;
+__device__ __forceinline__ float middle_tangent(float square) {
+    float ratio = -0.00513865752f * square + 0.0200919658f;
+    ratio = ratio * square - 0.05355886f;
+    ratio = ratio * square + 0.13329111f;
+    ratio = ratio * square - 0.333331913f;
+    return ratio * square + 1.0f;
 }
 
 // tanh(x) within 3 units in the last place. Small scores are as exact as their sums are: near 0, 1 - 2 / (1 + e^2x) would lose
@@ -144,7 +163,7 @@ __device__ __forceinline__ float near_tangent(float square, float factor) {
 __device__ __forceinline__ float cap_tangent(float x) {
     constexpr float TWO_LOG2_E = 2.88539008177792681f;
     const float square = x * x;
-    const float near = near_tangent(square, 1.0f) * x;
+    const float near = middle_tangent(square) * x;
     const float far = 1.0f - 2.0f * reciprocal(1.0f + exponential_2(TWO_LOG2_E * x));
-    return square < NEAR_SQUARE ? near : far;
+    return square < MIDDLE_SQUARE ? near : far;
 }

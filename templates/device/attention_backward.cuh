@@ -103,6 +103,15 @@ __device__ __forceinline__ float probability(float product, float scale, float s
     }
 }
 
+// The same of products of which all are near 0, with no exponential beside its own.
+__device__ __forceinline__ float near_probability(float product, float scale, float softcap, float lse2, float& slope) {
+    const float inner = scale / softcap;
+    const float unit = 1.0f / (softcap * LOG2_E);
+    const float exponent = product * near_tangent(product * product, inner * inner, scale * LOG2_E);
+    slope = 1.0f - exponent * exponent * (unit * unit);
+    return exponential_2(exponent - lse2);
+}
+
 // Floats of shared memory through which `write_rows` passes: 8 more columns keep neighbouring rows in different banks.
 __device__ constexpr i32 gradient_floats(i32 rows, i32 columns) { return rows * (columns + 8); }
 

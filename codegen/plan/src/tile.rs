@@ -25,13 +25,23 @@ pub struct Op {
     pub mask: Mask,
     /// Are scores bounded?
     pub capped: bool,
+    /// So narrowly that e^s and its sums are numbers of the operands' type, whatever the greatest score is?
+    pub fixed: bool,
     /// Of gradients: must sums have one order?
     pub ordered: bool,
 }
 
 impl Default for Op {
     fn default() -> Self {
-        Self { head_dim: 64, group: 1, length: 1, mask: Mask::Causal, capped: false, ordered: true }
+        Self {
+            head_dim: 64,
+            group: 1,
+            length: 1,
+            mask: Mask::Causal,
+            capped: false,
+            fixed: false,
+            ordered: true,
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::super::bench::Case;
 use kernwright_plan::arch::Arch;
+use kernwright_plan::dtype::Dtype;
 use kernwright_plan::ops::Op;
 use kernwright_plan::shape::Shape;
 use kernwright_plan::tile;
@@ -99,12 +100,13 @@ fn kernels(op: &tile::Op, pass: Pass, arch: &Arch) -> Vec<&'static Kernel> {
 impl Unit {
     /// What its tile depends on.
     pub(super) fn op(&self) -> tile::Op {
-        self.case.op().for_tiles(self.pass != Pass::Free)
+        // A tile that is for bf16 alone is rejected of fp16 when it is compiled.
+        self.case.op().for_tiles(Dtype::Bf16, self.pass != Pass::Free)
     }
 
     /// What a row with its tile is for.
     pub(super) fn when(&self) -> When {
-        let tile::Op { head_dim, group, length, mask, capped, ordered } = self.op();
+        let tile::Op { head_dim, group, length, mask, capped, ordered, fixed: _ } = self.op();
         let is_gradient = self.pass != Pass::Forward;
         When {
             head_dim: head_dim..=head_dim,

@@ -145,9 +145,17 @@ impl Attention {
         self.seen_by(0).start
     }
 
+    /// Does the softcap bound e^s, and sums of it over any length, to numbers of the operands' type, so that no greatest score need
+    /// be followed? Half of the exponents of fp32 and bf16 are left for the values and the sums.
+    #[must_use]
+    pub fn is_fixed(&self, dtype: Dtype) -> bool {
+        const EXPONENTS: f64 = 80.0;
+        dtype == Dtype::Bf16 && self.softcap.is_some_and(|cap| cap * std::f64::consts::LOG2_E <= EXPONENTS)
+    }
+
     /// What a tile depends on; of a gradient, whether sums have one order.
     #[must_use]
-    pub fn for_tiles(&self, ordered: bool) -> tile::Op {
+    pub fn for_tiles(&self, dtype: Dtype, ordered: bool) -> tile::Op {
         let mask = match self.window {
             Window::FULL => Mask::Full,
             Window::CAUSAL => Mask::Causal,
@@ -159,6 +167,7 @@ impl Attention {
             length: self.length,
             mask,
             capped: self.softcap.is_some(),
+            fixed: self.is_fixed(dtype),
             ordered,
         }
     }

@@ -23,8 +23,9 @@ const WARPGROUP: usize = 128;
 const WIDEST: usize = 256;
 /// Keys at a time that are worth trying.
 const KEYS: &[usize] = &[48, 64, 80, 96, 112, 128, 144, 160, 176, 192];
-/// Registers of a thread that hold neither sums nor operands.
+/// Registers of a thread that hold neither sums nor operands, and those that a softcap takes where greatest scores are followed.
 const OTHERS: usize = 30;
+const OF_CAP: usize = 10;
 /// Beyond this length blocks are large where that pays.
 const LONG: usize = 1024;
 
@@ -101,7 +102,7 @@ impl Tile for HopperForward {
             && keys <= WIDEST
             && ring >= 2
             && (consumers > 1 || !turns)
-            && held + OTHERS <= most
+            && held + OTHERS + if op.capped && !op.fixed { OF_CAP } else { 0 } <= most
             && self.shared_memory(op.head_dim) <= arch.shared_memory as usize
     }
 
@@ -116,7 +117,7 @@ impl Tile for HopperForward {
             staged: true,
         };
         let mut all = Vec::new();
-        if op.head_dim <= 96 && !op.capped {
+        if op.head_dim <= 96 && (!op.capped || op.fixed) {
             let keys = if op.head_dim <= PANEL { 128 } else { 96 };
             if op.group.is_multiple_of(3) {
                 all.push(tile(3, 3, keys));
@@ -127,8 +128,9 @@ impl Tile for HopperForward {
         }
         let keys = match op.head_dim {
             ..=128 => 128,
-            129..=192 => 112,
             // The cap's arithmetic leaves no registers for more.
+            129..=192 if op.capped => 96,
+            129..=192 => 112,
             _ if op.capped => 64,
             _ => 80,
         };

@@ -153,6 +153,7 @@ fn every_row_of_kernwrights_tables_is_legal_where_it_was_measured() {
                     .map_or(1, |(_, n)| *n),
                 mask: row.when.mask.unwrap_or(Mask::Causal),
                 capped: row.when.softcap,
+                fixed: row.when.softcap,
                 ordered: row.when.ordered.unwrap_or(true),
             };
             assert!((kernel.is_legal)(&row.values, &op, arch), "{file}: {row:?}");
