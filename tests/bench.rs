@@ -198,13 +198,51 @@ fn attention_is_timed_alone() {
     assert_eq!((row["kv_heads"].as_u64(), row["causal"].as_bool()), (Some(2), Some(true)));
     let text = program.ok(&format!("bench attention {flags} --full --window 4"));
     assert!(text.contains("1 x 4/2 x 32 x 8") && text.contains("full, window 4"), "{text}");
-    let error = program.fails("bench attention --heads 4 --kv-heads 3 --device cpu", 1);
-    assert!(error.contains("`--kv-heads` must divide `--heads` (`4`), found `3`"), "{error}");
-    for flag in ["--ablate mma", "--arch sm_80"] {
-        let error = program.fails(&format!("bench attention --device cpu {flag}"), 1);
-        assert!(error.contains("needs a GPU"), "{error}");
+    let rows = parsed(&program.ok(&format!("bench attention {flags} --key-length 50 --layout bhsd --json")));
+    let row = &rows[0];
+    assert!(row["ordered"]["milliseconds"].as_f64().is_some_and(|time| time > 0.0), "{row}");
+    assert_eq!((row["key_length"].as_u64(), row["layout"].as_str()), (Some(50), Some("bhsd")));
+}
+
+#[test]
+fn attention_without_a_gpu_is_one_small_shape_in_the_type_of_the_cpu() {
+    let program = Program::new();
+    let output = program.run("bench attention --steps 1 --json --window 7 --layout bhsd");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("note: one small shape stands for the table on the CPU"), "{said}");
+    let rows = parsed(&String::from_utf8_lossy(&output.stdout));
+    let row = &rows[0];
+    assert_eq!(rows.as_array().map(Vec::len), Some(1));
+    assert_eq!((row["length"].as_u64(), row["window"].as_u64()), (Some(512), Some(7)));
+    assert_eq!((row["precision"].as_str(), row["layout"].as_str()), (Some("fp32"), Some("bhsd")));
+    for device in ["auto", "cpu"] {
+        let error = program.fails(&format!("bench attention --device {device} --precision bf16"), 2);
+        assert!(error.contains("`--precision` must be `fp32` on the CPU, found `bf16`"), "{error}");
     }
-    assert!(program.fails("bench attention --arch sm_81", 2).contains("`sm_81` is not a known GPU"));
+}
+
+#[test]
+fn wrong_usage_of_bench_attention_exits_with_2() {
+    for (flags, wanted) in [
+        ("--heads 4 --kv-heads 3", "`--kv-heads` must divide `--heads` (`4`), found `3`"),
+        ("--softcap 0", "it must be a number above 0.000001 and at most 1000000"),
+        ("--softcap nan", "it must be a number above 0.000001"),
+        ("--window 0", "0 is not in 1.."),
+        ("--batch 65535 --length 1048576", "`--batch` times `--length` must be below 2^31"),
+        ("--length 8 --key-length 9 --layout packed", "`--key-length` must be `--length` (`8`), found `9`"),
+        ("--layout sbhd", "[possible values: bshd, bhsd, packed]"),
+        ("--ablate mma", "`--ablate` changes a GPU's kernels: it needs a GPU"),
+        ("--arch sm_80", "`--arch` chooses a GPU's kernels: it needs a GPU"),
+        ("--peers", "`--peers` times kernels of a GPU: it needs one"),
+        ("--accuracy", "`--accuracy` times kernels of a GPU: it needs one"),
+        ("--arch sm_81", "`sm_81` is not a known GPU"),
+    ] {
+        let error = Program::new().fails(&format!("bench attention --device cpu {flags}"), 2);
+        assert!(error.contains(wanted), "{flags}: {error}");
+    }
+    let error = Program::new().fails("bench attention --peers --precision fp32", 2);
+    assert!(error.contains("`--peers` takes `bf16` or `fp16`, found `--precision fp32`"), "{error}");
 }
 
 #[test]

@@ -3,11 +3,12 @@
 installed, and plain products and a softmax; with their errors, if asked for.
 
 In: one JSON document as the only argument: {"type": "bf16", "repeats": 20, "drawn": FILE, "truth": FOLDER or null, "rows":
-[{"batch", "heads", "kv_heads", "length", "head_dim", "causal", "window", "softcap"}, ...]}. FILE holds fp32 numbers, which
-operands repeat: q, k and v side by side in rows, and d_out. Out: a line of JSON per row: milliseconds of the forward and
-the backward pass of each peer that takes it, through graphs. Each peer gets operands laid out as it likes them best. With
-FOLDER also the root-mean-square error of out, d_q, d_k and d_v of each against fp64 mathematics, which go, as fp32, to
-FOLDER/ROW.out and so on. `kernwright bench attention --peers` runs this, then its own kernels.
+[{"batch", "heads", "kv_heads", "length", "key_length" (where it is not the length; the last query stands at the last key),
+"head_dim", "causal", "window", "softcap", "layout"}, ...]}. FILE holds fp32 numbers, which operands repeat: packed, q, k and v
+side by side in rows, else one after the other, in the order of the layout's dimensions; and d_out. Out: a line of JSON per row:
+milliseconds of the forward and the backward pass of each peer that takes it, through graphs. Each peer gets operands laid out
+as it likes them best. With FOLDER also the root-mean-square error of out, d_q, d_k and d_v of each against fp64 mathematics,
+which go, as fp32, to FOLDER/ROW.out and so on. `kernwright bench attention --peers` runs this, then its own kernels.
 """
 
 import json
@@ -53,21 +54,32 @@ def milliseconds(work, repeats, copies=1):
     return statistics.median(times[1:])
 
 
+def keys_of(row):
+    """Keys of a sequence."""
+    return row.get("key_length") or row["length"]
+
+
 def flops(row):
     """Of the forward pass, over the pairs that the mask leaves."""
-    length = row["length"]
-    pairs = length * length / (2 if row["causal"] else 1)
+    length, keys = row["length"], keys_of(row)
+    square = min(length, keys)
+    pairs = square * keys - square * square / 2 if row["causal"] else length * keys
     if row["window"]:
         pairs = min(pairs, length * row["window"] * (1 if row["causal"] else 2))
     return 4 * row["batch"] * row["heads"] * row["head_dim"] * pairs
 
 
 def scaled_dot_product(backend):
-    """A peer behind PyTorch's own function; it takes no window and no softcap."""
+    """A peer behind PyTorch's own function; it takes no window and no softcap. A causal mask begins at the first key there, but
+    in FlashAttention's own operator ends at the last one."""
 
     def of(row, q, k, v):
         if row["window"] or row["softcap"]:
             return None
+        if row["causal"] and keys_of(row) != row["length"]:
+            if backend != SDPBackend.FLASH_ATTENTION:
+                raise NotImplementedError("its causal mask begins at the first key: lengths must be equal")
+            return lambda: torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
 
         def forward():
             with sdpa_kernel(backend):
@@ -96,11 +108,11 @@ def flash_attention_4(row, q, k, v):
 
 
 def naive(row, q, k, v):
-    scores = row["batch"] * row["heads"] * row["length"] ** 2
-    if row["window"] or row["softcap"] or scores * 10 > MOST_SCORES or row["length"] < 2048:
+    length, keys = row["length"], keys_of(row)
+    scores = row["batch"] * row["heads"] * length * keys
+    if row["window"] or row["softcap"] or scores * 10 > MOST_SCORES or length < 2048 or keys < length:
         return None
-    i = torch.arange(row["length"], device="cuda")
-    hidden = (i[None] > i[:, None]) if row["causal"] else None
+    hidden = ~seen(row, slice(0, length)) if row["causal"] else None
 
     def forward():
         group = row["heads"] // row["kv_heads"]
@@ -118,8 +130,8 @@ PEERS |= {"FA4": flash_attention_4, "naive": naive}
 
 def seen(row, queries):
     """Which keys a slice of queries sees."""
-    i = torch.arange(row["length"], device="cuda")[queries, None]
-    j = torch.arange(row["length"], device="cuda")[None]
+    i = torch.arange(row["length"], device="cuda")[queries, None] + (keys_of(row) - row["length"])
+    j = torch.arange(keys_of(row), device="cuda")[None]
     pairs = (j <= i) if row["causal"] else torch.ones_like(j <= i)
     return pairs & ((i - j).abs() < row["window"]) if row["window"] else pairs
 
@@ -128,7 +140,7 @@ def truth(row, q, k, v, d_out):
     """out, d_q, d_k and d_v in fp64, by the formulas of the definition; a slice of queries of one head of keys at a time."""
     results = [torch.zeros_like(x, dtype=torch.float64) for x in (q, q, k, v)]
     group, length, scale, cap = row["heads"] // row["kv_heads"], row["length"], row["head_dim"] ** -0.5, row["softcap"]
-    step = max(1, TRUE_SCORES // (8 * group * length))
+    step = max(1, TRUE_SCORES // (8 * group * keys_of(row)))
     for batch, kv_head in ((b, h) for b in range(row["batch"]) for h in range(row["kv_heads"])):
         heads = slice(kv_head * group, (kv_head + 1) * group)
         keys, values = k[batch, kv_head].double(), v[batch, kv_head].double()
@@ -159,11 +171,27 @@ def errors(work, operands, d_out, exact):
 
 def drawn_operands(row, dtype, drawn):
     """q, k, v and d_out, each batch x heads x length x head_dim and on its own; their values are those that ours have."""
-    n_rows, d = row["batch"] * row["length"], row["head_dim"]
-    rows = lambda columns: drawn.repeat(-(-n_rows * columns // drawn.numel()))[: n_rows * columns].view(n_rows, columns)
-    parts = [n * d for n in (row["heads"], row["kv_heads"], row["kv_heads"])]
-    heads = lambda x: x.reshape(row["batch"], row["length"], -1, d).transpose(1, 2).to(dtype).contiguous()
-    return [*(heads(x).requires_grad_() for x in rows(sum(parts)).split(parts, 1)), heads(rows(parts[0]))]
+    batch, d = row["batch"], row["head_dim"]
+    queries, keys = (row["length"], row["heads"]), (keys_of(row), row["kv_heads"])
+    by_token = lambda x, length: x.reshape(batch, length, -1, d).transpose(1, 2)
+
+    def numbers(first, n):
+        return drawn.roll(-(first % drawn.numel())).repeat(-(-n // drawn.numel()))[:n]
+
+    def tensor(first, length, heads):
+        x = numbers(first, batch * length * heads * d)
+        return x.view(batch, heads, length, d) if row["layout"] == "bhsd" else by_token(x, length)
+
+    if row["layout"] == "packed":
+        parts = [heads * d for _, heads in (queries, keys, keys)]
+        rows = numbers(0, batch * row["length"] * sum(parts)).view(-1, sum(parts))
+        operands = [by_token(x, row["length"]) for x in rows.split(parts, 1)]
+    else:
+        sizes = [batch * length * heads * d for length, heads in (queries, keys)]
+        firsts = (0, sizes[0], sizes[0] + sizes[1])
+        operands = [tensor(first, *of) for first, of in zip(firsts, (queries, keys, keys))]
+    own = lambda x: x.to(dtype).contiguous()
+    return [*(own(x).requires_grad_() for x in operands), own(tensor(0, *queries))]
 
 
 def write(path, x):

@@ -2,6 +2,7 @@
 //!
 //! In: shapes. Out: milliseconds and TFLOP/s of each, from recordings that are replayed, as in training. Work is counted as
 //! papers do: 4 products' worth of length x length x head_dim forward, half of it under a causal mask, 2.5 times that backward.
+//! A CPU does one small shape where none was asked for: the table would take it hours.
 
 mod table;
 
@@ -13,18 +14,20 @@ use super::super::signals;
 use super::super::tables;
 use super::super::{Declared, Outcome};
 use super::ablation::Stage;
-use super::case::{Case, TABLE};
+use super::case::{Case, SMALL, TABLE};
 use super::figures::{Memory, Spread};
+use super::loaded::Loaded;
 use super::peers::{self, Errors, Peers};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use kernwright_plan::Options;
 use kernwright_plan::chain;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::gpu::Gpu;
 use kernwright_plan::plan::Phase;
-use kernwright_plan::shape::presets;
+use kernwright_plan::shape::{Layout, presets};
 use kernwright_plan::tuning::Table;
 use kernwright_runtime::gpu::products::Order;
 use serde::Serialize;
@@ -44,6 +47,7 @@ Examples:
   kernwright bench attention                                  a table of shapes
   kernwright bench attention --batch 32 --heads 12 --kv-heads 4 --head-dim 64 --length 1024
   kernwright bench attention --head-dim 128 --length 4096 --full --ablate softmax
+  kernwright bench attention --length 1024 --key-length 8192  queries at the end of a longer sequence
   kernwright bench attention --arch sm_80                     the kernels that an A100 gets, on this GPU
   kernwright bench attention --peers --python .venv/bin/python3       beside FlashAttention and cuDNN
   kernwright bench attention --accuracy --full --softcap 50           errors against fp64 mathematics, too")]
@@ -65,16 +69,23 @@ pub(super) struct Arguments {
     /// Tokens per sequence
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     length: Option<u32>,
+    /// Keys per sequence; the last query stands at the last key [default: the length]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    key_length: Option<u32>,
+    /// Order of dimensions in memory: queries, keys and values of a token in one row, or each on their own by token or by head
+    /// [default: packed, and bshd with --key-length]
+    #[arg(long, value_name = "LAYOUT", value_parser = layouts())]
+    layout: Option<String>,
     /// A query sees only keys nearer than this
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     window: Option<u32>,
     /// Bound of the scores
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", value_parser = softcap)]
     softcap: Option<f64>,
     /// Queries see what is behind them, too
     #[arg(long)]
     full: bool,
-    /// Element type; by default bf16, and fp32 on the CPU
+    /// Element type; the CPU has fp32 alone [default: bf16, and fp32 on the CPU]
     #[arg(long, value_name = "TYPE", value_parser = precisions())]
     precision: Option<String>,
     /// Measured replays
@@ -134,9 +145,29 @@ struct Pass {
     tflops: f64,
 }
 
+/// The value of `--softcap`.
+fn softcap(text: &str) -> Result<f64, String> {
+    let cap = text.parse().ok().filter(|cap| *cap > 1e-6 && *cap <= 1e6);
+    cap.ok_or_else(|| "it must be a number above 0.000001 and at most 1000000".to_owned())
+}
+
+/// Values of `--layout`.
+fn layouts() -> PossibleValuesParser {
+    PossibleValuesParser::new(Layout::ALL.map(Layout::name))
+}
+
+/// Says what is wrong with flags.
+fn wrong_usage(why: &str) -> ExitCode {
+    note(&format!("error: {why}"));
+    ExitCode::from(2)
+}
+
 /// Runs it.
 pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment: &Environment) -> Outcome {
-    let cases = arguments.cases()?;
+    let mut cases = match arguments.check().and_then(|()| arguments.cases()) {
+        Ok(cases) => cases,
+        Err(why) => return Ok(wrong_usage(&why)),
+    };
     let truth = if arguments.accuracy { Some(tempfile::tempdir()?) } else { None };
     let truth = truth.as_ref().map(tempfile::TempDir::path);
     let stop = signals::watch("stopping after this shape; the table so far follows")?;
@@ -147,6 +178,19 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let (about, mut of_peers) = peers?;
     let mut rows = Vec::new();
     let mut device = arguments.open(declared, environment)?;
+    if device.gpu.is_none() {
+        if let Some(other) = arguments.precision.as_ref().filter(|name| *name != Dtype::Fp32.name()) {
+            let fp32 = Dtype::Fp32.name();
+            return Ok(wrong_usage(&format!("`--precision` must be `{fp32}` on the CPU, found `{other}`")));
+        }
+        if cases.len() > 1 {
+            cases = vec![Case { batch: SMALL.batch, length: SMALL.length, ..cases[0] }];
+            note(
+                "note: one small shape stands for the table on the CPU; `--batch`, `--heads`, `--head-dim` and `--length` choose \
+                 others",
+            );
+        }
+    }
     let of = cases.len();
     for (index, case) in cases.into_iter().enumerate() {
         note(&format!("{}, {} ({} of {of})", case.sizes(), case.mask(), index + 1));
@@ -166,27 +210,52 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
 }
 
 impl Arguments {
+    /// Flags that need a GPU are not for the CPU, and others have what peers take.
+    fn check(&self) -> Result<(), String> {
+        let is_cpu = self.device.device == Asked::Cpu;
+        let of_gpu = [
+            ("`--ablate` changes", self.ablate.is_some()),
+            ("`--arch` chooses", self.arch.is_some()),
+            ("`--table` is about", self.table.is_some()),
+        ];
+        if let Some((flag, _)) = of_gpu.iter().find(|(_, is)| *is && is_cpu) {
+            return Err(format!("{flag} a GPU's kernels: it needs a GPU"));
+        }
+        let Some(flag) = self.peers_flag() else { return Ok(()) };
+        if is_cpu {
+            return Err(format!("`{flag}` times kernels of a GPU: it needs one"));
+        }
+        if self.precision.as_deref() == Some(Dtype::Fp32.name()) {
+            return Err(format!("`{flag}` takes `bf16` or `fp16`, found `--precision fp32`"));
+        }
+        Ok(())
+    }
+
+    /// The flag that asks for peers.
+    fn peers_flag(&self) -> Option<&'static str> {
+        if self.accuracy { Some("--accuracy") } else { self.peers.then_some("--peers") }
+    }
+
+    /// The number of the GPU.
+    fn index(&self) -> u32 {
+        if let Asked::Cuda(index) = self.device.device { index } else { 0 }
+    }
+
     /// The one that flags describe, else the table's.
     fn cases(&self) -> Result<Vec<Case>, String> {
-        let numbers = [self.batch, self.heads, self.kv_heads, self.head_dim, self.length];
-        let mask = Case {
+        let numbers = [self.batch, self.heads, self.kv_heads, self.head_dim, self.length, self.key_length];
+        let asked = Layout::ALL.into_iter().find(|layout| self.layout.as_deref() == Some(layout.name()));
+        let like = |case: &Case| Case {
             causal: !self.full,
             window: self.window.map(|n| n as usize),
             softcap: self.softcap,
-            ..TABLE[0]
+            layout: asked.unwrap_or(case.layout),
+            ..*case
         };
-        if let Some(cap) = self.softcap.filter(|cap| !(*cap > 1e-6 && *cap <= 1e6)) {
-            return Err(format!("`--softcap` must be above 0.000001 and at most 1000000, found `{cap}`"));
-        }
         if numbers.iter().all(Option::is_none) {
-            let of_mask = |case: &Case| Case {
-                causal: mask.causal,
-                window: mask.window,
-                softcap: mask.softcap,
-                ..*case
-            };
-            return Ok(TABLE.iter().map(of_mask).collect());
+            return Ok(TABLE.iter().map(like).collect());
         }
+        let mask = like(&TABLE[0]);
         let or = |asked: Option<u32>, default: usize| asked.map_or(default, |n| n as usize);
         let heads = or(self.heads, mask.heads);
         let kv_heads = or(self.kv_heads, if self.heads.is_some() { heads } else { mask.kv_heads });
@@ -195,16 +264,29 @@ impl Arguments {
         }
         let (batch, length) = (or(self.batch, mask.batch), or(self.length, mask.length));
         let head_dim = or(self.head_dim, mask.head_dim);
+        let keys = or(self.key_length, length);
         // Rows are numbered by 32-bit whole numbers; no GPU has room for a tensor of so many elements.
+        let longest = length.max(keys);
         let elements =
-            [length, heads + 2 * kv_heads, head_dim].iter().try_fold(batch, |n, by| n.checked_mul(*by));
-        if batch * length >= 1 << 31 || elements.is_none_or(|n| n >= 1 << 40) {
+            [longest, heads + 2 * kv_heads, head_dim].iter().try_fold(batch, |n, by| n.checked_mul(*by));
+        if batch * longest >= 1 << 31 || elements.is_none_or(|n| n >= 1 << 40) {
             return Err(format!(
                 "`--batch` times `--length` must be below 2^31, and elements of queries, keys and values below 2^40, found \
-                 {batch} x {length} tokens of {heads} and twice {kv_heads} heads of {head_dim}"
+                 {batch} x {longest} tokens of {heads} and twice {kv_heads} heads of {head_dim}"
             ));
         }
-        Ok(vec![Case { batch, heads, kv_heads, head_dim, length, ..mask }])
+        let key_length = Some(keys).filter(|keys| *keys != length);
+        let layout = match (key_length, asked) {
+            (Some(_), Some(Layout::Packed)) => {
+                return Err(format!(
+                    "packed queries and keys are rows of one buffer: `--key-length` must be `--length` (`{length}`), found \
+                     `{keys}`"
+                ));
+            }
+            (Some(_), None) => Layout::Bshd,
+            _ => mask.layout,
+        };
+        Ok(vec![Case { batch, heads, kv_heads, head_dim, length, key_length, layout, ..mask }])
     }
 
     /// What peers take, and what they ran on; nothing where they were not asked for.
@@ -214,19 +296,11 @@ impl Arguments {
         truth: Option<&Path>,
         stop: &AtomicUsize,
     ) -> Result<(String, Vec<Peers>), Box<dyn Error>> {
-        if !self.peers && !self.accuracy {
+        if self.peers_flag().is_none() {
             return Ok(Default::default());
         }
-        let flag = if self.accuracy { "--accuracy" } else { "--peers" };
-        let device = match self.device.device {
-            Asked::Auto => 0,
-            Asked::Cuda(index) => index,
-            Asked::Cpu => return Err(format!("`{flag}` times kernels of a GPU: it needs one").into()),
-        };
+        let device = self.index();
         let dtype = self.precision.as_deref().and_then(Dtype::precision).unwrap_or(Dtype::Bf16);
-        if dtype == Dtype::Fp32 {
-            return Err(format!("`{flag}` takes `bf16` or `fp16`, found `--precision fp32`").into());
-        }
         let asked = peers::Asked { python: &self.python, dtype, repeats: self.steps, device, truth };
         peers::time(cases, asked, stop)
     }
@@ -241,18 +315,7 @@ impl Arguments {
         if self.ablate.is_none() && self.arch.is_none() && self.table.is_none() {
             return device::executor(&self.device, &shape, declared, environment, Order::Fixed);
         }
-        let index = match self.device.device {
-            Asked::Auto => 0,
-            Asked::Cuda(index) => index,
-            Asked::Cpu => {
-                let flags = [
-                    ("`--ablate` changes", self.ablate.is_some()),
-                    ("`--arch` chooses", self.arch.is_some()),
-                ];
-                let flag = flags.iter().find(|(_, is)| *is).map_or("`--table` is about", |(flag, _)| *flag);
-                return Err(format!("{flag} a GPU's kernels: it needs a GPU").into());
-            }
-        };
+        let index = self.index();
         let mut executor = match &self.arch {
             Some(gpu) => device::gpu_like(index, &gpu.arch, &shape, environment, Order::Fixed)?,
             None => device::gpu(index, &shape, declared, environment, Order::Fixed)?,
@@ -294,7 +357,9 @@ fn measure(
     let mut time = |deterministic: bool, phases: &[Phase]| -> Result<Vec<Pass>, Box<dyn Error>> {
         let options = Options { deterministic, ..device.options.clone() };
         let flops = |phase: &Phase| case.flops() * if *phase == Phase::Forward { 1.0 } else { 2.5 };
-        let loaded = case.load(&mut *device.executor, &options, dtype)?;
+        // A replay of a CPU's has nothing beside its work.
+        let copies = if device.gpu.is_some() { case.copies() } else { 1 };
+        let loaded = Loaded::new(&case, &mut *device.executor, (&options, dtype), copies)?;
         let seconds = loaded.time(&mut *device.executor, phases, arguments.steps)?;
         let usage = device.executor.usage();
         memory.get_or_insert(Memory {

@@ -1,6 +1,5 @@
 //! Attention of one shape, alone: a plan with nothing else in it, and how long its phases take.
 
-use super::peers::{self, Errors};
 use kernwright_model::random::Random;
 use kernwright_plan::Options;
 use kernwright_plan::buffer::{BufferId, Role};
@@ -9,10 +8,9 @@ use kernwright_plan::executor::{Executor, ExecutorError, MicroStep, PlanId, Valu
 use kernwright_plan::ops::attention::{Attention, AttentionBackward, BackwardForm, Form, Window};
 use kernwright_plan::passes;
 use kernwright_plan::plan::{Mode, Phase, Plan, Read, Step, Write};
-use serde::Serialize;
+use kernwright_plan::shape::Layout;
+use serde::{Serialize, Serializer};
 use std::error::Error;
-use std::ops::Range;
-use std::path::Path;
 use std::time::Instant;
 
 /// What attention is computed of.
@@ -22,14 +20,25 @@ pub(in super::super) struct Case {
     pub(in super::super) heads: usize,
     pub(in super::super) kv_heads: usize,
     pub(in super::super) length: usize,
+    /// Keys of a sequence, where they are not as many as queries. The last query stands at the last key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in super::super) key_length: Option<usize>,
     pub(in super::super) head_dim: usize,
     pub(in super::super) causal: bool,
     pub(in super::super) window: Option<usize>,
     pub(in super::super) softcap: Option<f64>,
+    /// Packed ones have as many keys as queries.
+    #[serde(serialize_with = "name_of")]
+    pub(in super::super) layout: Layout,
+}
+
+fn name_of<S: Serializer>(layout: &Layout, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(layout.name())
 }
 
 const fn case(batch: usize, (heads, kv_heads): (usize, usize), length: usize, head_dim: usize) -> Case {
-    Case { batch, heads, kv_heads, length, head_dim, causal: true, window: None, softcap: None }
+    let (key_length, causal, window, softcap, layout) = (None, true, None, None, Layout::Packed);
+    Case { batch, heads, kv_heads, length, key_length, head_dim, causal, window, softcap, layout }
 }
 
 /// Shapes of models of 100M to 8B parameters, short and long.
@@ -49,6 +58,9 @@ pub(super) const TABLE: &[Case] = &[
     case(8, (8, 4), 512, 64),
     case(8, (8, 4), 512, 128),
 ];
+
+/// What a CPU does in place of the table.
+pub(super) const SMALL: Case = case(1, (12, 4), 512, 64);
 
 /// Numbers that are drawn; larger inputs repeat them.
 const DRAWN: usize = 1 << 20;
@@ -72,13 +84,20 @@ impl Case {
     pub(in super::super) fn of(op: &Attention, batch: usize) -> Self {
         let Attention { heads, kv_heads, length, head_dim, window, softcap, .. } = *op;
         let (causal, window) = (window.right == Some(0), window.left.map(|left| left + 1));
-        Self { batch, heads, kv_heads, length, head_dim, causal, window, softcap }
+        let key_length = Some(op.key_length).filter(|keys| *keys != length);
+        Self { batch, heads, kv_heads, length, key_length, head_dim, causal, window, softcap, ..Self::CAUSAL }
     }
 
-    /// `32 x 12/4 x 1024 x 64`.
+    /// Keys of a sequence.
+    pub(in super::super) fn keys(&self) -> usize {
+        self.key_length.unwrap_or(self.length)
+    }
+
+    /// `32 x 12/4 x 1024 x 64`; with other keys than queries `32 x 12/4 x 1024/4096 x 64`.
     pub(in super::super) fn sizes(&self) -> String {
         let Self { batch, heads, kv_heads, length, head_dim, .. } = self;
-        format!("{batch} x {heads}/{kv_heads} x {length} x {head_dim}")
+        let keys = self.key_length.map_or(String::new(), |keys| format!("/{keys}"));
+        format!("{batch} x {heads}/{kv_heads} x {length}{keys} x {head_dim}")
     }
 
     /// `causal, window 512`.
@@ -100,7 +119,7 @@ impl Case {
             kv_heads: self.kv_heads,
             head_dim: self.head_dim,
             length: self.length,
-            key_length: self.length,
+            key_length: self.keys(),
             window: if self.causal { window.causal() } else { window },
             softcap: self.softcap,
             scale: (self.head_dim as f64).sqrt().recip(),
@@ -108,13 +127,15 @@ impl Case {
         }
     }
 
-    /// Work of the forward pass as papers count it: of a causal mask half, of a window what it leaves.
+    /// Work of the forward pass as papers count it: a causal mask hides half of the square at its end, a window leaves what it
+    /// does.
     pub(in super::super) fn flops(&self) -> f64 {
-        let square = (self.length * self.length) as f64;
+        let (length, keys) = (self.length as f64, self.keys() as f64);
+        let square = length.min(keys);
         let pairs = match (self.window, self.causal) {
             (Some(_), _) => (0..self.length).map(|query| self.op().seen(query).len()).sum::<usize>() as f64,
-            (None, true) => square / 2.0,
-            (None, false) => square,
+            (None, true) => square * keys - square * square / 2.0,
+            (None, false) => length * keys,
         };
         4.0 * (self.batch * self.heads * self.head_dim) as f64 * pairs
     }
@@ -127,8 +148,8 @@ impl Case {
 
     /// Sets of buffers that these take in turns, so that none finds its inputs in a cache.
     pub(in super::super) fn sets(&self) -> usize {
-        let columns = (2 * self.heads + 2 * self.kv_heads) * self.head_dim;
-        let bytes = self.batch * self.length * columns * size_of::<u16>();
+        let vectors = 2 * self.heads * self.length + 2 * self.kv_heads * self.keys();
+        let bytes = self.batch * vectors * self.head_dim * size_of::<u16>();
         ROOM.div_ceil(bytes.max(1)).clamp(1, MOST_SETS).min(self.copies())
     }
 
@@ -144,24 +165,14 @@ impl Case {
 
     /// A forward and a backward step, with buffers of their own.
     fn steps(&self, plan: &mut Plan, dtype: Dtype, set: usize) -> [Step; 2] {
-        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
-        let rows = self.batch * self.length;
-        let parts = [0..q, q..q + kv, q + kv..q + 2 * kv];
         let name = |name: &str| if set == 0 { name.to_owned() } else { format!("{name}.{set}") };
-        let qkv = plan.add(name("qkv"), vec![rows, q + 2 * kv], dtype, Role::Input);
-        let d_out = plan.add(name("d_out"), vec![rows, q], dtype, Role::Input);
-        let out = plan.add(name("out"), vec![rows, q], dtype, Role::Output);
+        let [q, k, v] = self.three(plan, dtype, ["qkv", "q", "k", "v"].map(name), Role::Input);
+        let of_queries = self.dims(self.heads, self.length);
+        let d_out = plan.add(name("d_out"), of_queries.clone(), dtype, Role::Input);
+        let out = plan.add(name("out"), of_queries, dtype, Role::Output);
         let shape = vec![self.batch, self.heads, self.length];
         let lse = plan.add(name("lse"), shape, Dtype::Fp32, Role::Output);
-        let d_qkv = plan.add(name("d_qkv"), vec![rows, q + 2 * kv], dtype, Role::Output);
-        let [[q, k, v], [d_q, d_k, d_v]] =
-            [(qkv, ["q", "k", "v"]), (d_qkv, ["d_q", "d_k", "d_v"])].map(|(of, names)| {
-                let mut index = 0;
-                names.map(|view| {
-                    index += 1;
-                    plan.add_view(name(view), of, parts[index - 1].clone())
-                })
-            });
+        let [d_q, d_k, d_v] = self.three(plan, dtype, ["d_qkv", "d_q", "d_k", "d_v"].map(name), Role::Output);
         let read = |(slot, buffer): (&'static str, BufferId)| Read { slot, buffer };
         let write = |(slot, buffer): (&'static str, BufferId)| Write { slot, buffer, mode: Mode::Overwrite };
         let forward = Step {
@@ -180,16 +191,45 @@ impl Case {
         [forward, backward]
     }
 
-    /// Hands over what the inputs of a plan of its are.
+    /// Dimensions of a tensor of so many heads and positions.
+    fn dims(&self, heads: usize, length: usize) -> Vec<usize> {
+        match self.layout {
+            Layout::Bhsd => vec![self.batch, heads, length, self.head_dim],
+            Layout::Bshd | Layout::Packed => vec![self.batch * length, heads * self.head_dim],
+        }
+    }
+
+    /// Tensors like queries, keys and values: parts of the one of the first name, or each on its own.
+    fn three(&self, plan: &mut Plan, dtype: Dtype, [all, q, k, v]: [String; 4], role: Role) -> [BufferId; 3] {
+        let (heads, kv_heads) = (self.heads, self.kv_heads);
+        if self.layout == Layout::Packed {
+            let all = plan.add(all, self.dims(heads + 2 * kv_heads, self.length), dtype, role);
+            let parts = [(q, 0, heads), (k, heads, kv_heads), (v, heads + kv_heads, kv_heads)];
+            return parts.map(|(name, first, heads)| {
+                plan.add_view(name, all, first * self.head_dim..(first + heads) * self.head_dim)
+            });
+        }
+        let keys = self.keys();
+        [(q, heads, self.length), (k, kv_heads, keys), (v, kv_heads, keys)]
+            .map(|(name, heads, length)| plan.add(name, self.dims(heads, length), dtype, role))
+    }
+
+    /// Hands over what the inputs of a plan of its are: the drawn numbers again and again, for queries, keys and values one after
+    /// the other, and for the gradient of the output from the first one on.
     pub(in super::super) fn fill(
         plan: &Plan,
         write: &mut dyn FnMut(BufferId, Values<'_>) -> Result<(), ExecutorError>,
     ) -> Result<(), ExecutorError> {
         let drawn = drawn();
+        let mut first = 0;
         for (index, buffer) in plan.buffers.iter().enumerate() {
             if buffer.role == Role::Input && buffer.view.is_none() {
-                let values: Vec<f32> = drawn.iter().copied().cycle().take(buffer.len()).collect();
-                write(BufferId(index), Values::Float(&values))?;
+                if buffer.name.starts_with('q') || buffer.name.starts_with("d_out") {
+                    first = 0;
+                }
+                let values = drawn.iter().copied().cycle().skip(first % DRAWN).take(buffer.len());
+                write(BufferId(index), Values::Float(&values.collect::<Vec<f32>>()))?;
+                first += buffer.len();
             }
         }
         Ok(())
@@ -217,20 +257,6 @@ impl Case {
         let seconds = seconds.collect::<Result<Vec<f64>, _>>()?;
         Ok(seconds[1..].iter().map(|seconds| seconds / copies as f64).collect())
     }
-
-    /// Takes it to an executor, its work done several times by each run of a phase, with operands of drawn numbers.
-    pub(super) fn load(
-        &self,
-        executor: &mut dyn Executor,
-        options: &Options,
-        dtype: Dtype,
-    ) -> Result<Loaded, Box<dyn Error>> {
-        let copies = self.copies();
-        let plan = self.plan(options, dtype, copies, 1);
-        let id = executor.load(plan.clone())?;
-        Self::fill(&plan, &mut |buffer, values| executor.write(id, buffer, values))?;
-        Ok(Loaded { case: *self, id, copies })
-    }
 }
 
 /// The numbers that operands repeat.
@@ -240,85 +266,21 @@ pub(super) fn drawn() -> Vec<f32> {
     drawn
 }
 
-fn find(executor: &dyn Executor, id: PlanId, name: &str) -> Result<BufferId, ExecutorError> {
-    let missing = || ExecutorError::Plan(format!("it has no buffer `{name}`"));
-    executor.plan(id).find(name).ok_or_else(missing)
-}
-
-/// A case that an executor holds.
-pub(super) struct Loaded {
-    case: Case,
-    id: PlanId,
-    copies: usize,
-}
-
-impl Loaded {
-    pub(super) fn plan<'a>(&self, executor: &'a dyn Executor) -> &'a Plan {
-        executor.plan(self.id)
-    }
-
-    /// Seconds of each of `n` runs of each phase.
-    pub(super) fn time(
-        &self,
-        executor: &mut dyn Executor,
-        phases: &[Phase],
-        n: u32,
-    ) -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
-        for phase in phases {
-            executor.run_phase(self.id, *phase, MicroStep::First)?;
-        }
-        let copies = self.copies;
-        phases.iter().map(|phase| Case::seconds(executor, self.id, *phase, (n, copies))).collect()
-    }
-
-    /// What the last runs' results are off by from what files of a folder say is true of a row.
-    pub(super) fn errors(
-        &self,
-        executor: &dyn Executor,
-        folder: &Path,
-        row: usize,
-    ) -> Result<Errors, Box<dyn Error>> {
-        let Case { heads, kv_heads, head_dim, .. } = self.case;
-        let (q, kv) = (heads * head_dim, kv_heads * head_dim);
-        let out = executor.read(self.id, find(executor, self.id, "out")?)?;
-        let gradients = executor.read(self.id, find(executor, self.id, "d_qkv")?)?;
-        let of = |values: &[f32], stride: usize, columns: Range<usize>, name: &str| {
-            let path = peers::truth(folder, row, name);
-            let bytes =
-                std::fs::read(&path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
-            let (words, rest) = bytes.as_chunks();
-            if !rest.is_empty() || words.len() != values.len() / stride * columns.len() {
-                return Err(format!(
-                    "`{}` holds {} bytes, not those of `{name}`",
-                    path.display(),
-                    bytes.len()
-                ));
-            }
-            let found = values.chunks_exact(stride).flat_map(|row| &row[columns.clone()]);
-            let squares =
-                found.zip(words).map(|(value, word)| f64::from(value - f32::from_ne_bytes(*word)).powi(2));
-            Ok((squares.sum::<f64>() / words.len() as f64).sqrt())
-        };
-        Ok(Errors {
-            out: of(&out, q, 0..q, "out")?,
-            d_q: of(&gradients, q + 2 * kv, 0..q, "d_q")?,
-            d_k: of(&gradients, q + 2 * kv, q..q + kv, "d_k")?,
-            d_v: of(&gradients, q + 2 * kv, q + kv..q + 2 * kv, "d_v")?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernwright_runtime::Cpu;
 
     #[test]
     fn plans_are_sound_in_every_form() {
         for options in
             [Options::host(), Options::default(), Options { deterministic: false, ..Options::default() }]
         {
-            for masked in [Case { window: Some(3), ..case(2, (4, 2), 9, 8) }, case(1, (2, 2), 16, 16)] {
+            for masked in [
+                Case { window: Some(3), ..case(2, (4, 2), 9, 8) },
+                case(1, (2, 2), 16, 16),
+                Case { key_length: Some(13), layout: Layout::Bshd, ..case(2, (4, 2), 9, 8) },
+                Case { key_length: Some(5), layout: Layout::Bhsd, ..case(2, (4, 2), 9, 8) },
+            ] {
                 let dtype = options.precision.unwrap_or(Dtype::Bf16);
                 let plan = masked.plan(&options, dtype, 3, 2);
                 assert_eq!(plan.check(), Ok(()));
@@ -330,44 +292,41 @@ mod tests {
     }
 
     #[test]
-    fn a_host_times_both_phases() {
-        let mut cpu = Cpu::new(Some(1)).expect("it has a thread");
-        let phases = [Phase::Forward, Phase::Backward];
-        let small = case(1, (2, 1), 8, 8);
-        let loaded = small.load(&mut cpu, &Options::host(), Dtype::Fp32).expect("it loads");
-        let times = loaded.time(&mut cpu, &phases, 3).expect("it runs");
-        assert_eq!(times.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
-        assert!(times.iter().flatten().all(|seconds| *seconds > 0.0));
-
-        // Of a truth that is off by 3 everywhere, and one of the wrong length.
-        let folder = tempfile::tempdir().expect("there is room");
-        let read = |name: &str| {
-            cpu.read(loaded.id, find(&cpu, loaded.id, name).expect("it is a result")).expect("it reads")
-        };
-        let write = |name: &str, values: &mut dyn Iterator<Item = f32>| {
-            let bytes: Vec<u8> = values.flat_map(|value| (value + 3.0).to_ne_bytes()).collect();
-            std::fs::write(peers::truth(folder.path(), 5, name), bytes).expect("there is room");
-        };
-        let d_qkv = read("d_qkv");
-        write("out", &mut read("out").into_iter());
-        for (name, columns) in [("d_q", 0..16), ("d_k", 16..24), ("d_v", 24..32)] {
-            write(name, &mut d_qkv.chunks_exact(32).flat_map(|row| row[columns.clone()].to_vec()));
-        }
-        let Errors { out, d_q, d_k, d_v } = loaded.errors(&cpu, folder.path(), 5).expect("they are there");
-        assert!(
-            [out, d_q, d_k, d_v].iter().all(|error| (error - 3.0).abs() < 1e-6),
-            "{out} {d_q} {d_k} {d_v}"
-        );
-        write("d_v", &mut std::iter::once(1.0));
-        let error = loaded.errors(&cpu, folder.path(), 5).expect_err("it is too short").to_string();
-        assert!(error.ends_with("holds 4 bytes, not those of `d_v`"), "{error}");
-    }
-
-    #[test]
     fn work_is_that_of_papers_and_of_what_a_window_leaves() {
         let plain = case(2, (3, 1), 10, 8);
         assert_eq!(plain.flops(), 4.0 * 2.0 * 3.0 * 8.0 * 50.0);
         assert_eq!(Case { causal: false, ..plain }.flops(), 4.0 * 2.0 * 3.0 * 8.0 * 100.0);
         assert_eq!(Case { window: Some(1), ..plain }.flops(), 4.0 * 2.0 * 3.0 * 8.0 * 10.0);
+        // The last query stands at the last key.
+        let per_pair = 4.0 * 2.0 * 3.0 * 8.0;
+        let more = Case { key_length: Some(25), ..plain };
+        assert_eq!(more.flops(), per_pair * (10.0 * 15.0 + 50.0));
+        assert_eq!(Case { causal: false, ..more }.flops(), per_pair * 250.0);
+        assert_eq!(Case { window: Some(2), ..more }.flops(), per_pair * 20.0);
+        assert_eq!(Case { key_length: Some(4), ..plain }.flops(), per_pair * 8.0);
+        assert_eq!(Case { key_length: Some(4), window: Some(1), ..plain }.flops(), per_pair * 4.0);
+        assert_eq!(more.sizes(), "2 x 3/1 x 10/25 x 8");
+    }
+
+    #[test]
+    fn queries_keys_and_values_differ_in_every_layout() {
+        let inputs = |layout: Layout| {
+            let plan = Case { layout, ..case(1, (2, 1), 4, 8) }.plan(&Options::host(), Dtype::Fp32, 1, 1);
+            let mut all = Vec::new();
+            let mut keep = |_, values: Values<'_>| {
+                if let Values::Float(values) = values {
+                    all.push(values.to_vec());
+                }
+                Ok(())
+            };
+            Case::fill(&plan, &mut keep).expect("nothing fails");
+            all
+        };
+        let [packed, bshd, bhsd] = [Layout::Packed, Layout::Bshd, Layout::Bhsd].map(inputs);
+        assert_eq!(bshd, bhsd);
+        let [q, k, v, d_out] = &bshd[..] else { panic!("there are four") };
+        assert_eq!([q.clone(), k.clone(), v.clone()].concat(), packed[0]);
+        assert_eq!((q, d_out), (&packed[1], &packed[1]));
+        assert_ne!(k, v);
     }
 }

@@ -9,6 +9,7 @@ mod baseline;
 mod case;
 mod figures;
 mod gemm;
+mod loaded;
 mod neighbours;
 mod peers;
 mod record;
