@@ -3,6 +3,7 @@
 //! In: the text of a kernel and the cubin that was made of it. Out: a function that can be launched.
 
 use super::calls::Function;
+use super::signature::n_parameters;
 use crate::driver::{DriverError, Text};
 
 /// A kernel and the launch shape that it is always launched with.
@@ -18,7 +19,8 @@ impl Loaded {
     pub(super) fn new(text: &Text, cubin: &[u8]) -> Result<Self, DriverError> {
         let name = text.spec.name();
         let (block, shared_memory) = (text.spec.block, text.spec.shared_memory);
-        let function = Function::load(cubin, &name, shared_memory)
+        let most_parameters = n_parameters(&text.text, &name).unwrap_or(usize::MAX);
+        let function = Function::load(cubin, &name, shared_memory, most_parameters)
             .map_err(|fault| DriverError::Failed(format!("kernel `{name}` cannot be loaded: {fault}")))?;
         Ok(Self { name, function, block, shared_memory })
     }

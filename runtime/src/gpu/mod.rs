@@ -15,6 +15,7 @@ mod opening;
 pub mod products;
 mod ring;
 mod rooms;
+mod signature;
 mod staging;
 mod timing;
 

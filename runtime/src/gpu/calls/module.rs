@@ -19,8 +19,14 @@ pub(in crate::gpu) struct Function {
 const UNASKED: u32 = 48 * 1024;
 
 impl Function {
-    /// Loads a cubin of one kernel of that name, whose blocks get so much dynamic shared memory.
-    pub(in crate::gpu) fn load(cubin: &[u8], name: &str, shared_memory: u32) -> Result<Self, Fault> {
+    /// Loads a cubin of one kernel of that name, whose blocks get so much dynamic shared memory, and which has at most so many
+    /// parameters.
+    pub(in crate::gpu) fn load(
+        cubin: &[u8],
+        name: &str,
+        shared_memory: u32,
+        most_parameters: usize,
+    ) -> Result<Self, Fault> {
         let invalid = Fault { call: "cuModuleGetFunction", status: sys::CUresult::CUDA_ERROR_NOT_FOUND };
         let name = CString::new(name).map_err(|_| invalid)?;
         let mut module = std::ptr::null_mut();
@@ -38,23 +44,25 @@ impl Function {
                 checked("cuFuncSetAttribute", sys::cuFuncSetAttribute(*function, most, bytes))?;
             }
         }
-        loaded.parameters = loaded.read_parameters();
+        loaded.parameters = loaded.read_parameters(most_parameters);
         Ok(loaded)
     }
 
-    /// The driver tells of one after the other, and refuses the first number that is too large.
-    fn read_parameters(&self) -> Vec<usize> {
+    /// The driver tells of one after the other, and refuses the first number that is too large: it is not asked for more than
+    /// there may be, so that a checker of calls finds none that fails.
+    fn read_parameters(&self, most: usize) -> Vec<usize> {
         let mut all = Vec::new();
-        loop {
+        while all.len() < most {
             let (mut offset, mut bytes) = (0, 0);
             // SAFETY: the function is loaded; the pointers outlive the call.
             let status =
                 unsafe { sys::cuFuncGetParamInfo(self.function, all.len(), &mut offset, &mut bytes) };
             if status != sys::CUresult::CUDA_SUCCESS {
-                return all;
+                break;
             }
             all.push(bytes);
         }
+        all
     }
 
     /// Bytes of each parameter.
