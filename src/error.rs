@@ -19,6 +19,16 @@ pub enum Error {
         /// What was given.
         found: usize,
     },
+    /// A tensor is larger than any device.
+    #[error("`{what}` must have at most {most} elements, found {dimensions}")]
+    Elements {
+        /// Its name.
+        what: &'static str,
+        /// The greatest number.
+        most: usize,
+        /// What was given, in words.
+        dimensions: String,
+    },
     /// Packed tensors with other lengths for keys than for queries.
     #[error(
         "packed queries and keys are rows of one buffer: `query_length` must be `key_length`, found `{query_length}` and \

@@ -26,6 +26,8 @@ use std::rc::Rc;
 const MOST_SEQUENCES: usize = 65_535;
 /// The longest sequence: positions are counted in 32 bits, with a margin for windows and tiles.
 const LONGEST: usize = 1 << 29;
+/// The most elements of a tensor: more than any device holds, and so few that nobody's bytes are beyond counting.
+const MOST_ELEMENTS: usize = 1 << 40;
 /// Timed calls whose marks are kept before they are read.
 const MOST_MARKS: usize = 64;
 
@@ -105,6 +107,7 @@ impl<T: Element, X: Tensors> Compiled<T, X> {
         if shape.layout == Layout::Packed && query_length != key_length {
             return Err(Error::Lengths { query_length, key_length });
         }
+        check_elements(&shape, batch, lengths)?;
         let prepare = |pass: Pass| -> Result<Prepared, Error> {
             let plan = attention_step(&shape, &device.options, batch, lengths, pass);
             let find = |name: &'static str| {
@@ -214,7 +217,8 @@ impl<T: Element, X: Tensors> Compiled<T, X> {
                 return Err(Error::Elsewhere { what });
             }
             if operand.len != expected {
-                let (dimensions, found) = (self.dimensions(what), operand.len);
+                let (dimensions, found) =
+                    (dimensions(&self.shape, self.batch, self.lengths, what), operand.len);
                 return Err(Error::Length { what, expected, dimensions, found });
             }
             given.push(Given { buffer, at: operand.at, dtype: operand.dtype });
@@ -232,25 +236,41 @@ impl<T: Element, X: Tensors> Compiled<T, X> {
         }
         Ok(())
     }
+}
 
-    /// The dimensions of what is handed over under this name, in words.
-    fn dimensions(&self, what: &str) -> String {
-        let Self { batch, lengths: [query_length, key_length], .. } = self;
-        let AttentionShape { heads, kv_heads, head_dim, layout, .. } = self.shape;
-        let (heads, length) = match what {
-            "lse" => return format!("batch {batch} x heads {heads} x query_length {query_length}"),
-            "qkv" | "d_qkv" => {
-                let all = heads + 2 * kv_heads;
-                (format!("heads and twice kv_heads {all}"), format!("length {query_length}"))
-            }
-            "k" | "v" | "d_k" | "d_v" => (format!("kv_heads {kv_heads}"), format!("key_length {key_length}")),
-            _ => (format!("heads {heads}"), format!("query_length {query_length}")),
-        };
-        match layout {
-            Layout::Bhsd => format!("batch {batch} x {heads} x {length} x head_dim {head_dim}"),
-            _ => format!("batch {batch} x {length} x {heads} x head_dim {head_dim}"),
+/// The dimensions of what is handed over under this name, in words.
+fn dimensions(shape: &AttentionShape, batch: usize, [queries, keys]: [usize; 2], what: &str) -> String {
+    let AttentionShape { heads, kv_heads, head_dim, layout, .. } = shape;
+    let (heads, length) = match what {
+        "lse" => return format!("batch {batch} x heads {heads} x query_length {queries}"),
+        "qkv" | "d_qkv" => {
+            (format!("heads and twice kv_heads {}", heads + 2 * kv_heads), format!("length {queries}"))
+        }
+        "k" | "v" | "d_k" | "d_v" => (format!("kv_heads {kv_heads}"), format!("key_length {keys}")),
+        _ => (format!("heads {heads}"), format!("query_length {queries}")),
+    };
+    match layout {
+        Layout::Bhsd => format!("batch {batch} x {heads} x {length} x head_dim {head_dim}"),
+        _ => format!("batch {batch} x {length} x {heads} x head_dim {head_dim}"),
+    }
+}
+
+/// Can the elements of every tensor be counted?
+fn check_elements(shape: &AttentionShape, batch: usize, lengths: [usize; 2]) -> Result<(), Error> {
+    let tensors = match shape.layout {
+        Layout::Packed => vec![("qkv", shape.heads + 2 * shape.kv_heads, lengths[0])],
+        Layout::Bshd | Layout::Bhsd => {
+            vec![("q", shape.heads, lengths[0]), ("k", shape.kv_heads, lengths[1])]
+        }
+    };
+    for (what, heads, length) in tensors {
+        let elements = [length, heads, shape.head_dim].iter().try_fold(batch, |n, by| n.checked_mul(*by));
+        if elements.is_none_or(|n| n > MOST_ELEMENTS) {
+            let dimensions = dimensions(shape, batch, lengths, what);
+            return Err(Error::Elements { what, most: MOST_ELEMENTS, dimensions });
         }
     }
+    Ok(())
 }
 
 impl Record {

@@ -174,7 +174,11 @@ impl Device {
     /// # Errors
     /// When the memory cannot be had or the device fails.
     pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>, Error> {
-        self.upload(&vec![T::zeroed(); len])
+        let mut elements = Vec::new();
+        let needed = len.saturating_mul(size_of::<T>());
+        elements.try_reserve_exact(len).map_err(|_| ExecutorError::Memory { needed })?;
+        elements.resize(len, T::zeroed());
+        self.upload(&elements)
     }
 
     /// Waits until everything that was asked for is done.

@@ -8,6 +8,12 @@ use kernwright::{Attention, Device, DeviceKind, bf16};
 
 const LENGTH: usize = 37;
 
+/// As many elements as can be declared.
+#[derive(Attention)]
+#[attention(heads = 1024, kv_heads = 1024, head_dim = 256)]
+#[target(sm_80)]
+struct Wide;
+
 type Compiled = kernwright::attention::Compiled<bf16, kernwright::attention::Separate>;
 
 fn compiled() -> (Device, Compiled, Content<bf16>) {
@@ -54,6 +60,25 @@ fn a_wrong_size_is_an_error_that_says_what_is_allowed() {
     ] {
         let error = Plain::compile(&device, batch, length).expect_err("it is out of bounds");
         assert_eq!(error.to_string(), wanted);
+    }
+    // Products of these are beyond 64 bits.
+    for (lengths, wanted) in [
+        (
+            [1 << 29, 8],
+            "`q` must have at most 1099511627776 elements, found batch 65535 x query_length 536870912 x ",
+        ),
+        (
+            [8, 1 << 29],
+            "`k` must have at most 1099511627776 elements, found batch 65535 x key_length 536870912 x ",
+        ),
+    ] {
+        let error =
+            Wide::compile_lengths(&device, 65_535, lengths[0], lengths[1]).expect_err("it is too large");
+        assert!(error.to_string().starts_with(wanted), "{error}");
+    }
+    for len in [usize::MAX, usize::MAX / 8] {
+        let error = device.zeros::<f32>(len).map(|_| ()).expect_err("nobody has room");
+        assert!(error.to_string().starts_with("out of memory: "), "{error}");
     }
     assert_eq!(
         Device::open(&DeviceKind::Emulator("sm_91".to_owned())).expect_err("nobody knows it").to_string(),
