@@ -123,7 +123,14 @@ impl Reader<'_> {
         let [left, right] = ["left", "right"].map(|side| format!("{path}.{side}"));
         let sides = [self.count(&left), self.count(&right)];
         let said = [&left, &right].into_iter().find(|side| self.find(side).is_some()).cloned();
-        let Some(side) = said else { return self.count(&path).map(Window::nearer) };
+        let Some(side) = said else {
+            let pair = self.find(&path).filter(|field| matches!(field.value, Value::List(_))).cloned();
+            let Some(pair) = pair else { return self.count(&path).map(Window::nearer) };
+            let row = self.row(&path);
+            let allowed = format!("{}, or have `left` and `right` by their names", row.allowed());
+            self.wrong(&pair, row.key(), &allowed);
+            return None;
+        };
         if self.find(&path).is_some_and(|field| !matches!(&field.value, Value::Flag)) {
             let at = self.find(&side).map(|field| field.at);
             self.problem(

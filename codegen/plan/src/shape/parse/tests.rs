@@ -162,6 +162,10 @@ fn fields_at_odds_are_one_problem_each() {
         ("attention.no_window", "`no_window` is not a field of `attention`"),
         ("attention.window", "`window` must be a whole number from 1 to 1048576, found no value"),
         (
+            "attention.window = [3, 0]",
+            "`window` must be a whole number from 1 to 1048576, or have `left` and `right` by their names, found `[3, 0]`",
+        ),
+        (
             "attention.window\nattention.window.left = -1",
             "`left` must be a whole number from 0 to 1048576, found `-1`",
         ),
