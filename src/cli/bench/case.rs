@@ -227,8 +227,14 @@ impl Case {
                 if buffer.name.starts_with('q') || buffer.name.starts_with("d_out") {
                     first = 0;
                 }
-                let values = drawn.iter().copied().cycle().skip(first % DRAWN).take(buffer.len());
-                write(BufferId(index), Values::Float(&values.collect::<Vec<f32>>()))?;
+                // In long pieces: element by element it takes as long as all that is measured.
+                let mut values: Vec<f32> = Vec::with_capacity(buffer.len());
+                while values.len() < buffer.len() {
+                    let from = (first + values.len()) % DRAWN;
+                    let rest = (buffer.len() - values.len()).min(DRAWN - from);
+                    values.extend_from_slice(&drawn[from..from + rest]);
+                }
+                write(BufferId(index), Values::Float(&values))?;
                 first += buffer.len();
             }
         }

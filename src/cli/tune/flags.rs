@@ -49,6 +49,9 @@ pub(in super::super) struct Arguments {
     /// Query heads of a head of keys in the grid
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = GRID_GROUPS, value_parser = clap::value_parser!(u32).range(1..=256))]
     group: Vec<u32>,
+    /// Query heads of the grid, up to the next whole group [default: 1536 columns of them]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    heads: Option<u32>,
     /// Masks of the grid
     #[arg(long, value_name = "MASK", value_delimiter = ',', default_values = ["causal", "full"], value_enum)]
     mask: Vec<GridMask>,
@@ -76,6 +79,9 @@ pub(in super::super) struct Arguments {
     /// Stop after so long, as in 90s, 10m or 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) budget: Option<Duration>,
+    /// Seconds that programs took whose place this one has
+    #[arg(long, hide = true, default_value_t = 0, overrides_with = "spent")]
+    pub(super) spent: u32,
     /// Try every legal tile, which takes hours, not only those near the best
     #[arg(long)]
     pub(super) exhaustive: bool,
@@ -151,8 +157,9 @@ impl Arguments {
                 let window = self.window.map(|window| window as usize);
                 let mask = Case { causal, window, softcap: self.softcap, ..Case::CAUSAL };
                 for group in &self.group {
-                    let of = |length: &u32| case(*head_dim as usize, *group as usize, *length as usize, mask);
-                    all.extend(lengths.iter().map(of));
+                    let heads = self.heads.map(|heads| heads as usize);
+                    let sizes = |length: &u32| [*head_dim, *group, *length].map(|size| size as usize);
+                    all.extend(lengths.iter().map(|length| case(sizes(length), heads, mask)));
                 }
             }
         }
@@ -195,7 +202,7 @@ impl Arguments {
     /// Files: the table, what was measured, the picture.
     pub(super) fn paths(&self, card: &str) -> [PathBuf; 3] {
         let name = match &self.arch {
-            Some(gpu) => gpu.arch.name.to_string(),
+            Some(gpu) => gpu.arch.name.replace('_', "-"),
             None => card.to_lowercase().replace(' ', "-"),
         };
         let table = self.table.clone().unwrap_or_else(|| PathBuf::from(format!("tuning/{name}.toml")));
@@ -216,6 +223,12 @@ impl Arguments {
         head.push(
             "`before` is what the tile of before took, both in microseconds of the whole pass.".to_owned(),
         );
+        if self.arch.is_some() {
+            head.push(format!(
+                "Shared memory and registers are those of {}; the times are of another card, {card}, which stood in for it.",
+                arch.name
+            ));
+        }
         head.extend(self.note.iter().map(|note| note.lines().collect::<Vec<_>>().join(" ")));
         head
     }

@@ -17,11 +17,18 @@ pub(super) type Known = (Vec<usize>, Fate);
 
 /// The fastest.
 pub(super) fn best(known: &[Known]) -> Option<(&[usize], f64)> {
+    fastest(known).into_iter().next()
+}
+
+/// What was timed, the fastest first.
+pub(super) fn fastest(known: &[Known]) -> Vec<(&[usize], f64)> {
     let timed = known.iter().filter_map(|(tile, fate)| match fate {
         Fate::Timed(seconds) => Some((tile.as_slice(), *seconds)),
         Fate::Rejected(_) => None,
     });
-    timed.min_by(|one, other| one.1.total_cmp(&other.1))
+    let mut timed: Vec<_> = timed.collect();
+    timed.sort_by(|one, other| one.1.total_cmp(&other.1));
+    timed
 }
 
 /// Tiles to try: for each axis and each other value of it, the legal tile that has it and is otherwise nearest to the best, or to

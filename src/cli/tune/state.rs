@@ -2,7 +2,7 @@
 //!
 //! In: lines of an earlier start. Out: what is known of tiles whose kernels have the same text; new lines. A line that a stop cut short is
 //! the last one, and is left out. So that a kernel which never ends is not tried for ever, a tile's first run is written before it
-//! begins, and when it is over.
+//! begins, and when it is over; of what runs, whoever waits for it can say that it never will.
 
 use super::search::Fate;
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,11 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Why a tile is rejected that was begun and never heard of again.
-const LOST: &str = "the program ended while it ran";
+const LOST: &str = "it never ended, or the program did while it ran";
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +36,26 @@ enum What {
     Rejected(String),
 }
 
+/// What runs on the device, since when.
+#[derive(Clone, Default)]
+pub(super) struct Running(Arc<Mutex<Option<(Instant, Line)>>>);
+
+impl Running {
+    fn set(&self, line: Option<Line>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = line.map(|line| (Instant::now(), line));
+    }
+
+    /// What has been running for longer than this, as a line for the file that has it never tried again.
+    pub(super) fn longer_than(&self, limit: Duration) -> Option<String> {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, line) = running.as_ref()?;
+        if since.elapsed() < limit {
+            return None;
+        }
+        serde_json::to_string(&Line { what: What::Running(true), ..line.clone() }).ok()
+    }
+}
+
 /// The file and what is in it.
 pub(super) struct State {
     path: PathBuf,
@@ -41,6 +63,7 @@ pub(super) struct State {
     known: HashMap<(String, Vec<usize>, String), Fate>,
     /// Texts that began to run and never came back.
     lost: HashSet<String>,
+    running: Running,
 }
 
 impl State {
@@ -80,7 +103,12 @@ impl State {
                 What::Rejected(why) => drop(known.insert(key, Fate::Rejected(why))),
             }
         }
-        Ok(Self { path: path.to_owned(), file, known, lost })
+        Ok(Self { path: path.to_owned(), file, known, lost, running: Running::default() })
+    }
+
+    /// What runs, for who watches it.
+    pub(super) fn running(&self) -> Running {
+        self.running.clone()
     }
 
     /// How many tiles it knows.
@@ -98,11 +126,24 @@ impl State {
 
     /// Writes that a tile is about to run for the first time.
     pub(super) fn begin(&mut self, unit: &str, tile: &[usize], text: &str) -> Result<(), String> {
+        self.watch(unit, tile, text);
         self.write(unit, tile, text, What::Running(true))
+    }
+
+    /// Says that a tile runs, of which the file need know only if it never ends.
+    pub(super) fn watch(&self, unit: &str, tile: &[usize], text: &str) {
+        let (unit, tile, text) = (unit.to_owned(), tile.to_vec(), text.to_owned());
+        self.running.set(Some(Line { unit, tile, text, what: What::Running(true) }));
+    }
+
+    /// Says that none runs.
+    pub(super) fn rest(&self) {
+        self.running.set(None);
     }
 
     /// Writes that it came to its end.
     pub(super) fn returned(&mut self, unit: &str, tile: &[usize], text: &str) -> Result<(), String> {
+        self.rest();
         self.write(unit, tile, text, What::Running(false))
     }
 
@@ -154,6 +195,31 @@ mod tests {
         state.end("a", &[1, 5], "t", &Fate::Timed(0.25)).expect("it writes");
         let state = State::open(&path, "sm_80 on A100").expect("it goes on again");
         assert_eq!(state.of("a", &[1, 5], "t"), Some(Fate::Timed(0.25)));
+    }
+
+    #[test]
+    fn what_runs_too_long_is_not_tried_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x");
+        let mut state = State::open(&path, "about").expect("it is new");
+        let running = state.running();
+        assert_eq!(running.longer_than(Duration::ZERO), None);
+        state.begin("a", &[1], "t").expect("it writes");
+        assert!(running.longer_than(Duration::ZERO).is_some());
+        assert_eq!(running.longer_than(Duration::from_secs(3600)), None);
+        state.returned("a", &[1], "t").expect("it writes");
+        assert_eq!(running.longer_than(Duration::ZERO), None);
+        // It ended once, and not when it was timed.
+        state.watch("b", &[1], "t");
+        let line = running.longer_than(Duration::ZERO).expect("it runs");
+        state.rest();
+        assert_eq!(running.longer_than(Duration::ZERO), None);
+        assert_eq!(State::open(&path, "about").expect("it opens").of("b", &[1], "t"), None);
+        let mut text = std::fs::read_to_string(&path).expect("it is there");
+        text.push_str(&(line + "\n"));
+        std::fs::write(&path, text).expect("there is room");
+        let state = State::open(&path, "about").expect("it opens");
+        assert_eq!(state.of("b", &[1], "t"), Some(Fate::Rejected(LOST.to_owned())));
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! The search: rounds of tiles around the best of each unit, until nothing near is unknown or time is up.
+//! The search: rounds of tiles around the best of each unit, until nothing near is unknown or time is up; then the fastest of each
+//! unit and its current one take turns.
 //!
 //! In: units, a machine, what is known of earlier. Out: a [`Finding`] for each unit. What is measured is written at once, so a stop at
-//! any point loses nothing.
+//! any point loses nothing; and no tile takes the place of another that did not lose to it in turns.
 
-use super::search::{Fate, Known, best, proposals};
+use super::search::{Fate, Known, best, fastest, proposals};
 use super::state::State;
-use super::trials::{Heard, Machine, Prepared, Trial};
+use super::trials::{Heard, Machine, Trial};
 use super::units::Unit;
 use std::collections::HashMap;
 use std::error::Error;
@@ -13,18 +14,21 @@ use std::error::Error;
 /// Most rounds: the best moves by a number or two in each, and never far.
 const ROUNDS: usize = 4;
 
-/// Times that the best and the current tile take turns before one is preferred.
-const DUELS: usize = 3;
+/// Tiles that take turns with the current one, and how many turns.
+const FINALISTS: usize = 3;
+const TURNS: usize = 5;
 
 /// A tile must be faster by so much to take the current one's place: less may be luck.
-const GAIN: f64 = 1.01;
+const GAIN: f64 = 1.015;
 
 /// How to search.
 pub(super) struct Search<'a> {
     /// Every legal tile, not only those near the best?
     pub(super) all: bool,
-    /// Is it to stop?
+    /// Is it to measure nothing new?
     pub(super) stop: &'a dyn Fn() -> bool,
+    /// Is it to end, whatever is left? There is time for turns between the two.
+    pub(super) end: &'a dyn Fn() -> bool,
     /// Hears what goes on: how many tiles are done and known of, and what is next.
     pub(super) tell: &'a dyn Fn(usize, usize, &str),
 }
@@ -68,22 +72,33 @@ pub(super) fn tune(
         if trials.is_empty() || (search.stop)() {
             break;
         }
-        let prepared = machine.prepare(&trials)?;
+        let texts = machine.texts(&trials)?;
+        let unknown = |number: &usize| {
+            let (unit, tile) = &trials[*number];
+            state.of(&unit.key(), tile, &texts[*number]).is_none()
+        };
+        let open: Vec<usize> = (0..trials.len()).filter(unknown).collect();
+        machine.compile(&open.iter().map(|number| trials[*number].clone()).collect::<Vec<_>>())?;
         of += trials.len();
         for (index, unit) in units.iter().enumerate() {
-            let mut missing: Vec<(&[usize], &Prepared)> = Vec::new();
+            let mut missing: Vec<(&[usize], &str)> = Vec::new();
             for (number, (_, tile)) in trials.iter().enumerate().filter(|(n, _)| owners[*n] == index) {
-                let prepared = &prepared[number];
-                let fate = match (state.of(&unit.key(), tile, &prepared.text), &prepared.fault) {
-                    (Some(fate), _) => fate,
-                    (None, Some(fault)) => Fate::Rejected(fault.clone()),
-                    (None, None) => {
-                        missing.push((tile, prepared));
-                        continue;
+                let text = texts[number].as_str();
+                let mut fate = state.of(&unit.key(), tile, text);
+                if let Ok(place) = open.binary_search(&number)
+                    && let Some(fault) = machine.fault(place)?
+                {
+                    let rejected = Fate::Rejected(fault);
+                    state.end(&unit.key(), tile, text, &rejected)?;
+                    fate = Some(rejected);
+                }
+                match fate {
+                    Some(fate) => {
+                        known[index].push((tile.clone(), fate));
+                        done += 1;
                     }
-                };
-                known[index].push((tile.clone(), fate));
-                done += 1;
+                    None => missing.push((tile, text)),
+                }
             }
             let verdicts = &mut verdicts;
             let mut one =
@@ -101,12 +116,20 @@ pub(super) fn tune(
             break;
         }
     }
-    let is_whole = !(search.stop)();
+    let mut is_whole = !(search.stop)();
     let mut findings = Vec::new();
     for ((unit, known), current) in units.iter().zip(known).zip(current) {
-        let Some(current) = current else { continue };
-        let finding = decided(*unit, current, known);
-        findings.push(if is_whole { duel(finding, machine)? } else { finding });
+        findings.extend(current.map(|current| undecided(*unit, current, known)));
+    }
+    // What promises most comes first, should the time be short.
+    let mut order: Vec<usize> = (0..findings.len()).collect();
+    order.sort_by(|one, other| promised(&findings[*other]).total_cmp(&promised(&findings[*one])));
+    for index in order {
+        if (search.end)() {
+            is_whole = false;
+            break;
+        }
+        decide(&mut findings[index], machine, state)?;
     }
     Ok((findings, is_whole))
 }
@@ -121,19 +144,22 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    fn measure(&mut self, tiles: &[(&[usize], &Prepared)]) -> Result<Vec<Known>, Box<dyn Error>> {
+    fn measure(&mut self, tiles: &[(&[usize], &str)]) -> Result<Vec<Known>, Box<dyn Error>> {
         let Self { unit, machine, state, verdicts, stop } = self;
         let key = unit.key();
-        let new: Vec<_> =
-            tiles.iter().filter(|(_, prepared)| !verdicts.contains_key(&prepared.text)).collect();
+        let new: Vec<_> = tiles.iter().filter(|(_, text)| !verdicts.contains_key(*text)).collect();
         let values: Vec<Vec<usize>> = new.iter().map(|(tile, _)| tile.to_vec()).collect();
         if !values.is_empty() {
             machine.check(unit, &values, &mut |heard| {
                 match heard {
-                    Heard::Begin(number) => state.begin(&key, new[number].0, &new[number].1.text)?,
+                    Heard::Begin(number) => state.begin(&key, new[number].0, new[number].1)?,
                     Heard::End(number, fault) => {
-                        state.returned(&key, new[number].0, &new[number].1.text)?;
-                        verdicts.insert(new[number].1.text.clone(), fault);
+                        let (tile, text) = new[number];
+                        if let Some(fault) = &fault {
+                            state.end(&key, tile, text, &Fate::Rejected(format!("is wrong: {fault}")))?;
+                        }
+                        state.returned(&key, tile, text)?;
+                        verdicts.insert((*text).to_owned(), fault);
                     }
                 }
                 Ok(!stop())
@@ -141,69 +167,101 @@ impl One<'_> {
         }
         let mut found: Vec<Known> = Vec::new();
         let mut right = Vec::new();
-        for (tile, prepared) in tiles {
-            match verdicts.get(&prepared.text) {
+        for (tile, text) in tiles {
+            match verdicts.get(*text) {
                 Some(Some(fault)) => {
                     let fate = Fate::Rejected(format!("is wrong: {fault}"));
-                    state.end(&key, tile, &prepared.text, &fate)?;
+                    state.end(&key, tile, text, &fate)?;
                     found.push((tile.to_vec(), fate));
                 }
-                Some(None) => right.push((tile.to_vec(), prepared)),
+                Some(None) => right.push((tile.to_vec(), *text)),
                 // It was to stop before this one.
                 None => {}
             }
         }
         let values: Vec<Vec<usize>> = right.iter().map(|(tile, _)| tile.clone()).collect();
-        if !values.is_empty() && !stop() {
+        if let (Some((tile, text)), false) = (right.first(), stop()) {
+            state.watch(&key, tile, text);
             machine.time(unit, &values, &mut |number, seconds| {
                 let fate = Fate::Timed(seconds);
-                state.end(&key, &values[number], &right[number].1.text, &fate)?;
+                state.end(&key, &values[number], right[number].1, &fate)?;
                 found.push((values[number].clone(), fate));
+                if let Some((tile, text)) = right.get(number + 1) {
+                    state.watch(&key, tile, text);
+                }
                 Ok(!stop())
             })?;
+            state.rest();
         }
         Ok(found)
     }
 }
 
-/// What is best by what is known.
-fn decided(unit: Unit, current: Vec<usize>, known: Vec<Known>) -> Finding {
-    let seconds = |tile: &[usize]| {
-        known.iter().find_map(|(other, fate)| match fate {
-            Fate::Timed(seconds) if other == tile => Some(*seconds),
-            _ => None,
-        })
-    };
-    let before = seconds(&current);
-    let found = best(&known).map(|(tile, seconds)| (tile.to_vec(), seconds));
-    let (tile, seconds) = match found {
-        Some((tile, seconds)) if before.is_none_or(|before| before > GAIN * seconds) => (tile, Some(seconds)),
-        _ => (current.clone(), before),
-    };
-    Finding { unit, current, before, tile, seconds, known }
+/// A unit with what is known, whose tile is the current one until another wins.
+fn undecided(unit: Unit, current: Vec<usize>, known: Vec<Known>) -> Finding {
+    let before = known.iter().find_map(|(tile, fate)| match fate {
+        Fate::Timed(seconds) if *tile == current => Some(*seconds),
+        _ => None,
+    });
+    Finding { unit, tile: current.clone(), current, before, seconds: before, known }
 }
 
-/// Has the tile that was found and the current one take turns, and keeps the current one unless it is slower again.
-fn duel(mut finding: Finding, machine: &mut dyn Machine) -> Result<Finding, Box<dyn Error>> {
-    if finding.tile == finding.current || finding.before.is_none() {
-        return Ok(finding);
+/// How many times faster the best seems; 0 where nothing is known.
+fn promised(finding: &Finding) -> f64 {
+    let best = best(&finding.known).map_or(f64::INFINITY, |(_, seconds)| seconds);
+    finding.before.unwrap_or(f64::MAX) / best
+}
+
+/// Has the current tile and those that seem faster take turns, and prefers the fastest of them where it is by enough. Where the
+/// current one cannot run, the best of what is known.
+fn decide(
+    finding: &mut Finding,
+    machine: &mut dyn Machine,
+    state: &mut State,
+) -> Result<(), Box<dyn Error>> {
+    let Some(before) = finding.before else {
+        if let Some((tile, seconds)) = best(&finding.known) {
+            (finding.tile, finding.seconds) = (tile.to_vec(), Some(seconds));
+        }
+        return Ok(());
+    };
+    let faster = fastest(&finding.known).into_iter().filter(|(_, seconds)| before > GAIN * seconds);
+    let faster = faster.map(|(tile, _)| tile.to_vec()).take(FINALISTS);
+    let finalists: Vec<Vec<usize>> = std::iter::once(finding.current.clone()).chain(faster).collect();
+    if finalists.len() == 1 {
+        return Ok(());
     }
-    let pair = [finding.current.clone(), finding.tile.clone()];
-    let tiles: Vec<Vec<usize>> = pair.iter().cycle().take(2 * DUELS).cloned().collect();
-    let mut least = [f64::INFINITY; 2];
+    let n = finalists.len();
+    let tiles: Vec<Vec<usize>> = finalists.iter().cycle().take(n * TURNS).cloned().collect();
+    let key = finding.unit.key();
+    let trials: Vec<Trial> = finalists.iter().map(|tile| (finding.unit, tile.clone())).collect();
+    let texts = machine.texts(&trials)?;
+    let mut times = vec![Vec::new(); n];
+    state.watch(&key, &tiles[0], &texts[0]);
     machine.time(&finding.unit, &tiles, &mut |number, seconds| {
-        least[number % 2] = least[number % 2].min(seconds);
+        times[number % n].push(seconds);
+        let next = (number + 1) % n;
+        state.watch(&key, &finalists[next], &texts[next]);
         Ok(true)
     })?;
-    let [before, seconds] = least;
-    finding.before = Some(before);
-    if before > GAIN * seconds {
-        finding.seconds = Some(seconds);
-    } else {
-        finding.tile.clone_from(&finding.current);
-        finding.seconds = Some(before);
+    state.rest();
+    let medians: Vec<f64> = times.iter().map(|times| median(times)).collect();
+    finding.before = Some(medians[0]);
+    finding.seconds = finding.before;
+    let all = finalists.into_iter().zip(medians);
+    if let Some((tile, seconds)) = all.min_by(|one, other| one.1.total_cmp(&other.1))
+        && finding.before.is_some_and(|before| before > GAIN * seconds)
+    {
+        (finding.tile, finding.seconds) = (tile, Some(seconds));
     }
-    Ok(finding)
+    Ok(())
+}
+
+/// The middle one.
+fn median(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::INFINITY)
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use kernwright_plan::arch::Arch;
 use kernwright_plan::dtype::Dtype;
 use kernwright_plan::ops::Op;
 use kernwright_plan::shape::Shape;
-use kernwright_plan::tile;
 use kernwright_plan::tile::attention_backward_hopper::is_in_one_pass;
+use kernwright_plan::tile::attention_backward_wide::WideBlocks;
+use kernwright_plan::tile::{self, Tile as _};
 use kernwright_plan::tuning::{KERNELS, Kernel, LENGTHS, When, kind_of};
 use kernwright_plan::{Options, train_step};
 use serde::Serialize;
@@ -45,9 +46,12 @@ pub(super) const GRID_HEADS: [u32; 5] = [64, 96, 128, 192, 256];
 /// Query heads of a head of keys.
 pub(super) const GRID_GROUPS: [u32; 3] = [1, 3, 4];
 
-/// A shape of the grid.
-pub(super) fn case(head_dim: usize, group: usize, length: usize, mask: Case) -> Case {
-    let kv_heads = (COLUMNS / head_dim / group).max(1);
+/// A shape of the grid: with so many query heads, or of so many columns.
+pub(super) fn case([head_dim, group, length]: [usize; 3], heads: Option<usize>, mask: Case) -> Case {
+    let kv_heads = match heads {
+        Some(heads) => heads.div_ceil(group),
+        None => (COLUMNS / head_dim / group).max(1),
+    };
     Case { batch: (TOKENS / length).max(1), heads: kv_heads * group, kv_heads, length, head_dim, ..mask }
 }
 
@@ -71,7 +75,12 @@ pub(super) fn units(cases: &[Case], passes: &[Pass], arch: &Arch) -> Vec<Unit> {
     for case in cases {
         for pass in passes {
             let of = |kernel| Unit { case: *case, pass: *pass, kernel };
-            all.extend(kernels(&of(&KERNELS[0]).op(), *pass, arch).into_iter().map(of));
+            let found = kernels(&of(&KERNELS[0]).op(), *pass, arch).into_iter().map(of);
+            let is_same = |unit: &Unit, other: &Unit| {
+                !unit.has_orders() && other.case == unit.case && other.kernel.name == unit.kernel.name
+            };
+            let new: Vec<Unit> = found.filter(|unit| !all.iter().any(|other| is_same(unit, other))).collect();
+            all.extend(new);
         }
     }
     all
@@ -114,8 +123,13 @@ impl Unit {
             length: LENGTHS.iter().map(|(name, _)| *name).find(|name| *name == kind_of(length)),
             mask: Some(mask),
             softcap: capped,
-            ordered: is_gradient.then_some(ordered),
+            ordered: (is_gradient && self.has_orders()).then_some(ordered),
         }
+    }
+
+    /// Has its kernel one text for sums in one order and another for sums in any? That of wide heads adds nothing up in memory.
+    fn has_orders(&self) -> bool {
+        self.kernel.name != WideBlocks::KERNEL
     }
 
     /// The shape and the pass.
@@ -158,12 +172,14 @@ mod tests {
     #[test]
     fn a_pass_has_the_kernels_that_it_launches() {
         let names = |name: &str, head_dim| -> Vec<String> {
-            let cases = [case(head_dim, 3, 1024, Case::CAUSAL)];
+            let cases = [case([head_dim, 3, 1024], None, Case::CAUSAL)];
             let all = units(&cases, &[Pass::Forward, Pass::Ordered, Pass::Free], arch_of(name));
+            let orders = |unit: &Unit| unit.when().ordered.is_some();
+            assert!(all.iter().all(|unit| orders(unit) == (unit.pass != Pass::Forward && unit.has_orders())));
             all.iter().map(|unit| unit.kernel.name.replace("attention_", "")).collect()
         };
         assert_eq!(names("sm_90a", 64), ["forward_hopper", "backward_hopper", "backward_hopper"]);
-        assert_eq!(names("sm_90a", 256), ["forward_hopper", "backward_wide", "backward_wide"]);
+        assert_eq!(names("sm_90a", 256), ["forward_hopper", "backward_wide"], "its sums have one order anyway");
         let plain = ["forward", "backward_keys", "backward_queries", "backward_keys"];
         assert_eq!(names("sm_80", 64), plain);
     }
@@ -181,9 +197,12 @@ mod tests {
         for head_dim in GRID_HEADS {
             for group in GRID_GROUPS {
                 for length in GRID_LENGTHS {
-                    let case = case(head_dim as usize, group as usize, length as usize, Case::CAUSAL);
-                    assert_eq!(case.heads, case.kv_heads * group as usize);
-                    assert!(case.flops() > 2e10, "{case:?}");
+                    let sizes = [head_dim, group, length].map(|size| size as usize);
+                    let plain = case(sizes, None, Case::CAUSAL);
+                    assert_eq!(plain.heads, plain.kv_heads * group as usize);
+                    assert!(plain.flops() > 2e10, "{plain:?}");
+                    let wanted = case(sizes, Some(16), Case::CAUSAL);
+                    assert_eq!(wanted.heads, 16_usize.next_multiple_of(group as usize));
                 }
             }
         }
