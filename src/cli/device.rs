@@ -21,7 +21,7 @@ use kernwright_plan::shape::Shape;
 use kernwright_plan::tile::attention_backward_hopper::takes_turns;
 use kernwright_runtime::driver::DriverError;
 use kernwright_runtime::gpu::products::{Order, Settings};
-use kernwright_runtime::gpu::{self, GpuFacts};
+use kernwright_runtime::gpu::{self, GpuFacts, StandIn};
 use kernwright_runtime::{Cpu, Cuda, Gpu};
 use std::error::Error;
 
@@ -182,7 +182,7 @@ pub(super) fn gpu(
     let libraries = libraries::find(&environment.places);
     let facts = gpu::find(&libraries, index)?;
     let arch = target(&shape.targets, &facts)?;
-    open((libraries, facts), [&arch, &arch], declared, environment, order)
+    open((libraries, facts), [&arch, &arch], declared, environment, (order, None))
 }
 
 /// The same, with the kernels that another target gets: with its tiles, compiled for this GPU.
@@ -197,7 +197,22 @@ pub(super) fn gpu_like(
     let facts = gpu::find(&libraries, index)?;
     let arch = target(&shape.targets, &facts)?;
     runs_kernels_of(&arch, like)?;
-    open((libraries, facts), [&arch, like], None, environment, order)
+    open((libraries, facts), [&arch, like], None, environment, (order, None))
+}
+
+/// The same, and no more blocks run at a time than there, for who measures in the other GPU's place.
+pub(super) fn gpu_in_place_of(
+    index: u32,
+    other: &Arch,
+    shape: &Shape,
+    environment: &Environment,
+) -> Result<Cuda<Gpu>, Box<dyn Error>> {
+    let libraries = libraries::find(&environment.places);
+    let facts = gpu::find(&libraries, index)?;
+    let arch = target(&shape.targets, &facts)?;
+    runs_kernels_of(&arch, other)?;
+    let stands_in = StandIn { gpu: arch.clone(), other: other.clone() };
+    open((libraries, facts), [&arch, other], None, environment, (Order::Fixed, Some(stands_in)))
 }
 
 /// Do kernels made for `other` run on `arch`, once they are compiled for it?
@@ -222,7 +237,7 @@ fn open(
     [arch, like]: [&Arch; 2],
     declared: Option<Declared>,
     environment: &Environment,
-    order: Order,
+    (order, stands_in): (Order, Option<StandIn>),
 ) -> Result<Cuda<Gpu>, Box<dyn Error>> {
     let carried = Carried::default();
     if let Some(declared) = declared {
@@ -234,6 +249,7 @@ fn open(
     let settings = gpu::Settings {
         synchronous: environment.gpu_synchronous,
         products: products::settings(order, environment),
+        stands_in,
     };
     let cubins = kernels::cubins(&libraries, arch, carried.clone(), environment, terminal::note);
     let mut gpu = Gpu::open(&libraries, facts, settings, cubins)?;
@@ -251,7 +267,8 @@ pub(super) fn bare(
     let libraries = libraries::find(&environment.places);
     let facts = gpu::find(&libraries, index)?;
     let arch = target(&shape.targets, &facts)?;
-    let settings = gpu::Settings { synchronous: environment.gpu_synchronous, products };
+    let settings =
+        gpu::Settings { synchronous: environment.gpu_synchronous, products, ..gpu::Settings::default() };
     let none = |_: &[_]| Err(DriverError::Failed("only products are computed here".to_owned()));
     let mut gpu = Gpu::open(&libraries, facts, settings, Box::new(none))?;
     gpu.products_mut().tell(products::tell(environment));

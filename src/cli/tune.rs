@@ -175,7 +175,7 @@ fn open(
     let shape = arguments.any_shape(declared)?;
     let like = arguments.arch.as_ref().map(|gpu| &gpu.arch);
     let executor = match like {
-        Some(like) => device::gpu_like(index, like, &shape, environment, Order::Fixed),
+        Some(like) => device::gpu_in_place_of(index, like, &shape, environment),
         None => device::gpu(index, &shape, None, environment, Order::Fixed),
     };
     let executor = executor.map_err(|error| format!("{}: {NEEDS}", chain(error.as_ref())))?;

@@ -92,7 +92,7 @@ pub(crate) fn compiled(
 /// The GPU itself.
 pub(crate) fn open(options: &Options, synchronous: bool, pick: Pick) -> Gpu {
     let products = products::Settings { folder: Some(kept("products")), pick, ..Default::default() };
-    let settings = Settings { synchronous, products };
+    let settings = Settings { synchronous, products, ..Settings::default() };
     let opened = Gpu::open(&options.libraries, options.facts.clone(), settings, cubins(options));
     opened.unwrap_or_else(|error| panic!("{error}"))
 }

@@ -40,6 +40,9 @@ pub struct Arch {
 /// What CUDA keeps for itself of the shared memory of each block, bytes.
 pub const RESERVED_SHARED_MEMORY: u32 = 1024;
 
+/// Shared memory is given out in pieces of so many bytes.
+const GRAIN: u32 = 128;
+
 const KIB: u32 = 1024;
 
 /// Every GPU target. Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the same
@@ -131,6 +134,20 @@ impl Arch {
         (number / 10, number % 10)
     }
 
+    /// Bytes of shared memory that a block is to ask for here, so that a multiprocessor runs no more of its like at a time than one
+    /// of `other` would: for who measures kernels of `other` on this GPU.
+    #[must_use]
+    pub fn shared_memory_as_on(&self, other: &Self, threads: u32, bytes: u32) -> u32 {
+        let own = bytes + RESERVED_SHARED_MEMORY;
+        let blocks = (other.shared_memory_multiprocessor / own)
+            .min(other.threads_multiprocessor / threads.max(1))
+            .min(other.blocks_multiprocessor)
+            .max(1);
+        // Of one byte more than such a share there is room for `blocks` alone.
+        let share = self.shared_memory_multiprocessor / (blocks + 1) + 1;
+        bytes.max(share.next_multiple_of(GRAIN).saturating_sub(RESERVED_SHARED_MEMORY)).min(self.shared_memory)
+    }
+
     /// Its lines of the flat text form, below `target`. A row is named alone; another spells its limits.
     #[must_use]
     pub fn text(&self) -> String {
@@ -169,6 +186,25 @@ mod tests {
         assert_eq!(name((12, 0)), Some("sm_120a"));
         assert_eq!(name((12, 1)), Some("sm_121a"));
         assert_eq!(name((7, 5)), None);
+    }
+
+    #[test]
+    fn a_gpu_that_stands_in_for_another_runs_as_many_blocks() {
+        let here = find("sm_90a").expect("it is a row");
+        for other in ALL.iter().filter(|other| other.shared_memory <= here.shared_memory) {
+            for threads in [64, 128, 256, 1024] {
+                for bytes in (0..=other.shared_memory).step_by(1000) {
+                    let asked = here.shared_memory_as_on(other, threads, bytes);
+                    let blocks = |arch: &Arch, bytes: u32| {
+                        let of_memory = arch.shared_memory_multiprocessor / (bytes + RESERVED_SHARED_MEMORY);
+                        of_memory.min(arch.threads_multiprocessor / threads).min(arch.blocks_multiprocessor)
+                    };
+                    let place = format!("{bytes} bytes, {threads} threads, {}: {asked}", other.name);
+                    assert_eq!(blocks(here, asked), blocks(other, bytes), "{place}");
+                    assert!(asked >= bytes && asked <= here.shared_memory, "{place}");
+                }
+            }
+        }
     }
 
     #[test]

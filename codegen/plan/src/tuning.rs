@@ -166,14 +166,21 @@ pub(crate) fn find<T: Tile>(op: &Op, arch: &Arch) -> Option<T> {
     arch.tuned.as_deref().and_then(of).or_else(|| nearest(arch).into_iter().find_map(of))
 }
 
-/// Kernwright's tables, those of targets that resemble it first: by name, by the one it was declared by, by shared memory.
+/// Kernwright's tables, those of targets that resemble it first: by name, by the one it was declared by, by shared memory. One of a
+/// target with more of that is of no use: of what is fastest there fewer blocks would run at a time.
 fn nearest(arch: &Arch) -> Vec<&'static Table> {
-    let mut all: Vec<&Table> = TABLES.iter().collect();
+    let has_its_name = |table: &Table| *arch.name == *table.arch;
+    let is_like = |table: &Table| arch.like.as_deref() == Some(table.arch.as_str());
+    let other = |table: &Table| crate::arch::find(&table.arch);
+    let has_no_more = |table: &Table| {
+        let room = arch.shared_memory_multiprocessor;
+        other(table).is_some_and(|other| other.shared_memory_multiprocessor <= room)
+    };
+    let fits = |table: &&Table| has_its_name(table) || is_like(table) || has_no_more(table);
+    let mut all: Vec<&Table> = TABLES.iter().filter(fits).collect();
     all.sort_by_key(|table| {
-        let is = |name: &str| name == table.arch;
-        let room = crate::arch::find(&table.arch).map_or(0, |arch| arch.shared_memory);
-        let unlike = Reverse((is(&arch.name), arch.like.as_deref().is_some_and(is)));
-        (unlike, room.abs_diff(arch.shared_memory))
+        let room = other(table).map_or(0, |other| other.shared_memory);
+        (Reverse((has_its_name(table), is_like(table))), room.abs_diff(arch.shared_memory))
     });
     all
 }

@@ -2,6 +2,7 @@
 //!
 //! In: the text of a kernel and the cubin that was made of it. Out: a function that can be launched.
 
+use super::StandIn;
 use super::calls::Function;
 use super::signature::n_parameters;
 use crate::driver::{DriverError, Text};
@@ -16,9 +17,11 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    pub(super) fn new(text: &Text, cubin: &[u8]) -> Result<Self, DriverError> {
+    /// `stands_in` for kernels of another GPU, of which no more blocks are to run at a time than there.
+    pub(super) fn new(text: &Text, cubin: &[u8], stands_in: Option<&StandIn>) -> Result<Self, DriverError> {
         let name = text.spec.name();
-        let (block, shared_memory) = (text.spec.block, text.spec.shared_memory);
+        let (block, own) = (text.spec.block, text.spec.shared_memory);
+        let shared_memory = stands_in.map_or(own, |StandIn { gpu, other }| gpu.shared_memory_as_on(other, block, own));
         let most_parameters = n_parameters(&text.text, &name).unwrap_or(usize::MAX);
         let function = Function::load(cubin, &name, shared_memory, most_parameters)
             .map_err(|fault| DriverError::Failed(format!("kernel `{name}` cannot be loaded: {fault}")))?;

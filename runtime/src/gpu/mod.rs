@@ -30,6 +30,7 @@ use activity::Activity;
 use calls::{Context, DeviceMemory, Event as Mark, Fault, Graph, Stream, Timing};
 use kernels::{Loaded, source_of};
 use kernwright_compile::Libraries;
+use kernwright_plan::arch::Arch;
 use kernwright_plan::measure::Usage;
 use products::Products;
 use rooms::{Held, Rooms};
@@ -46,6 +47,17 @@ pub struct Settings {
     pub synchronous: bool,
     /// How products of matrices are computed.
     pub products: products::Settings,
+    /// The GPU in whose place this one measures kernels.
+    pub stands_in: Option<StandIn>,
+}
+
+/// A GPU that runs as many blocks of a kernel at a time as another would.
+#[derive(Clone, Debug)]
+pub struct StandIn {
+    /// The one that there is.
+    pub gpu: Arch,
+    /// The other.
+    pub other: Arch,
 }
 
 /// What a recording is.
@@ -60,6 +72,7 @@ enum Kept {
 pub struct Gpu {
     facts: GpuFacts,
     synchronous: bool,
+    stands_in: Option<StandIn>,
     cubins: Cubins,
     // What is dropped first stands first: the context outlives all that is in it.
     recordings: Vec<Option<Kept>>,
@@ -101,6 +114,7 @@ impl Gpu {
         Ok(Self {
             facts,
             synchronous: settings.synchronous,
+            stands_in: settings.stands_in,
             cubins,
             recordings: Vec::new(),
             kernels: Vec::new(),
@@ -294,7 +308,7 @@ impl Driver for Gpu {
         let loaded: Vec<Loaded> = texts
             .iter()
             .zip(&cubins)
-            .map(|(text, cubin)| Loaded::new(text, cubin))
+            .map(|(text, cubin)| Loaded::new(text, cubin, self.stands_in.as_ref()))
             .collect::<Result<_, _>>()?;
         let first = self.kernels.len();
         self.kernels.extend(loaded);

@@ -77,8 +77,8 @@ pub(super) fn begin(
     Ok(compiling)
 }
 
-/// How to compile for a GPU, and where it stands in for another for that one too, for which the compiler may run short of registers
-/// where it does not for the first. Also what it is compiled by.
+/// How to compile for a GPU, and where it stands in for another for that one too, whose registers are the ones that
+/// must suffice. Also what it is compiled by.
 pub(super) fn compile(
     (gpu, like): (String, Option<String>),
     environment: &Environment,
@@ -90,10 +90,12 @@ pub(super) fn compile(
     let targets: Vec<String> = std::iter::once(gpu).chain(like).collect();
     let cache = environment.cache.as_deref().map(Cache::open);
     let fault = move |(name, text): &Kernel| {
-        targets.iter().find_map(|arch| {
+        targets.iter().enumerate().find_map(|(index, arch)| {
             let source = Source { name, text, arch, options: &[] };
             let reports = compile_all(&compiler, cache.as_ref(), &[source], 1, &|_| {});
-            reports.iter().find_map(fault)
+            // Where it stands in for another, what counts is the registers of the other.
+            let counts = |fault: &String| index + 1 == targets.len() || fault.starts_with(REFUSED);
+            reports.iter().find_map(fault).filter(counts)
         })
     };
     let fault: Arc<dyn Fn(&Kernel) -> Option<String> + Send + Sync> = Arc::new(fault);
@@ -107,10 +109,13 @@ fn knows(compiler: &Compiler, target: &str) -> bool {
     digits.parse().is_ok_and(|number| compiler.archs().contains(&number))
 }
 
+/// What is said of a kernel of which there is no cubin.
+const REFUSED: &str = "does not compile";
+
 /// What the compiler says against a kernel.
 fn fault(report: &Report) -> Option<String> {
     if let Err(error) = &report.result {
-        return Some(format!("does not compile: {}", chain(error)));
+        return Some(format!("{REFUSED}: {}", chain(error)));
     }
     let spills = report.resources.iter().find(|entry| entry.spills());
     let spills = spills.map(|entry| {

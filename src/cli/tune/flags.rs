@@ -202,7 +202,7 @@ impl Arguments {
     /// Files: the table, what was measured, the picture.
     pub(super) fn paths(&self, card: &str) -> [PathBuf; 3] {
         let name = match &self.arch {
-            Some(gpu) => gpu.arch.name.replace('_', "-"),
+            Some(gpu) => gpu.arch.name.to_string(),
             None => card.to_lowercase().replace(' ', "-"),
         };
         let table = self.table.clone().unwrap_or_else(|| PathBuf::from(format!("tuning/{name}.toml")));
@@ -225,7 +225,7 @@ impl Arguments {
         );
         if self.arch.is_some() {
             head.push(format!(
-                "Shared memory and registers are those of {}; the times are of another card, {card}, which stood in for it.",
+                "The limits are those of {}, and so is how many blocks run at a time; the times are of {card}, which stood in for it.",
                 arch.name
             ));
         }

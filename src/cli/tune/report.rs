@@ -6,7 +6,7 @@ use super::super::table::{Row as Line, Side, Table as Lines};
 use super::search::Fate;
 use super::tuner::Finding;
 use super::units::Pass;
-use kernwright_plan::tuning::{KERNELS, LENGTHS, Measured, Row, Table};
+use kernwright_plan::tuning::{KERNELS, LENGTHS, Measured, Row, Table, When};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -109,5 +109,56 @@ pub(super) fn table(findings: &[Finding], mut before: Table) -> Table {
             length(when.length),
         )
     });
-    before
+    without_repetitions(before)
+}
+
+/// Leaves out rows for groups of heads that say what the rows behind them say anyway.
+fn without_repetitions(mut table: Table) -> Table {
+    let mut index = 0;
+    while let Some(row) = table.rows.get(index) {
+        let any_group = |other: &&Row| {
+            let when = When { group: row.when.group, ..other.when.clone() };
+            other.kernel == row.kernel && when == row.when && row.when.group.is_multiple_of(other.when.group)
+        };
+        let next = table.rows[index + 1..].iter().find(any_group);
+        if next.is_some_and(|next| next.values == row.values) {
+            table.rows.remove(index);
+        } else {
+            index += 1;
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernwright_plan::tile::Mask;
+
+    #[test]
+    fn rows_of_groups_that_say_nothing_new_are_left_out() {
+        let row = |group: usize, mask: Mask, keys: usize| {
+            let when = When {
+                head_dim: 64..=64,
+                group,
+                length: Some("short"),
+                mask: Some(mask),
+                softcap: false,
+                ordered: None,
+            };
+            let values = vec![2, 1, keys, 2, 1, 1];
+            Row { when, kernel: "attention_forward_hopper", values, measured: None }
+        };
+        let groups = |rows: &[Row]| {
+            let table = without_repetitions(Table { rows: rows.to_vec(), ..Table::default() });
+            table.rows.iter().map(|row| row.when.group).collect::<Vec<_>>()
+        };
+        let (causal, full) = (Mask::Causal, Mask::Full);
+        assert_eq!(groups(&[row(3, causal, 64), row(1, causal, 64)]), [1]);
+        assert_eq!(groups(&[row(3, causal, 64), row(1, causal, 96)]), [3, 1]);
+        assert_eq!(groups(&[row(3, causal, 64), row(1, full, 64)]), [3, 1], "another mask");
+        // A group of four would else get what is best for one of two.
+        assert_eq!(groups(&[row(4, causal, 64), row(2, causal, 96), row(1, causal, 64)]), [4, 2, 1]);
+        assert_eq!(groups(&[row(3, causal, 64), row(2, causal, 64), row(1, causal, 96)]), [3, 2, 1]);
+    }
 }

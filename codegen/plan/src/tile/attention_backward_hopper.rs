@@ -158,6 +158,7 @@ impl Tile for WarpgroupBlock {
         arch.families.contains(&FAMILY)
             && keys == WORKERS * ROWS
             && (queries == ROWS || queries == WORKERS * ROWS)
+            // With one the next tile is waited for before this one is given back, for ever.
             && (2..=4).contains(&stages)
             && (1..=2).contains(&score_stages)
             && self.product_widths(op.head_dim).iter().all(|n| n.is_multiple_of(8) && *n <= 256)
@@ -210,6 +211,17 @@ mod tests {
             assert!(block.workers() * block.d_q_columns(head_dim) >= columns(head_dim), "{place}");
             assert!(block.queries == ROWS || block.queries == ROWS * block.workers(), "{place}");
             assert!(block.shared_memory(head_dim) <= hopper.shared_memory as usize, "{place}");
+        }
+    }
+
+    #[test]
+    fn with_one_stage_a_block_would_wait_for_itself() {
+        let hopper = arch::find("sm_90a").expect("it is a row");
+        for head_dim in (8..=128).step_by(8) {
+            let op = Op { head_dim, ..Op::default() };
+            let block = of(head_dim, false, hopper).expect("the first test");
+            assert!(!WarpgroupBlock { stages: 1, ..block }.is_legal(&op, hopper), "{head_dim}");
+            assert!(WarpgroupBlock::candidates(&op, hopper).iter().all(|block| block.stages > 1), "{head_dim}");
         }
     }
 
