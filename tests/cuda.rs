@@ -19,6 +19,9 @@ use kernwright_plan::plan::{Phase, Plan, Read, Step, Write};
 use kernwright_plan::shape::{Shape, presets};
 use kernwright_plan::spec::KernelSpec;
 use kernwright_plan::tape::{read, write};
+use kernwright_plan::tile::Mask;
+use kernwright_plan::tile::attention_backward_hopper::takes_turns;
+use kernwright_plan::tuning::{self, LENGTHS, Row, Table, When};
 use kernwright_plan::{Options, dtype, forward_step, kernels, ops, train_step};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -135,6 +138,50 @@ fn of_attention(arch: &Arch, head_dims: impl Iterator<Item = usize>) -> Vec<Text
     specs.sort_by_key(KernelSpec::name);
     specs.dedup_by_key(|spec| spec.name());
     texts(specs, arch)
+}
+
+/// The kernels of attention on a GPU for what a row of a table is for: with so many times the row's query heads of a head of keys.
+fn of_row(row: &Row, arch: &Arch, more: usize) -> Vec<KernelSpec> {
+    let When { head_dim, group, length, mask, softcap, ordered } = &row.when;
+    let kinds = LENGTHS.iter().zip([1].into_iter().chain(LENGTHS.iter().map(|(_, longest)| longest + 1)));
+    let length = kinds.filter(|((name, _), _)| Some(*name) == *length).map(|(_, shortest)| shortest).next();
+    let attention = Attention {
+        heads: more * group,
+        kv_heads: 1,
+        head_dim: *head_dim.end(),
+        length: length.unwrap_or(1),
+        key_length: length.unwrap_or(1),
+        window: if *mask == Some(Mask::Full) { Window::FULL } else { Window::CAUSAL },
+        softcap: softcap.then_some(30.0),
+        scale: 0.3,
+        form: Form::Fused,
+    };
+    let of = |options: &Options| of_plan(&attention_step(&attention, Dtype::Bf16, options), arch);
+    let options = Options {
+        deterministic: ordered.unwrap_or(true),
+        in_turns: ordered.unwrap_or(true) && takes_turns(arch),
+        ..Options::default()
+    };
+    split_heads::both(&options).iter().flat_map(of).collect()
+}
+
+/// The kernels of all rows of a table, each once.
+fn of_table(table: &Table, arch: &Arch, more: &[usize]) -> Vec<Text> {
+    let mut specs: Vec<KernelSpec> = Vec::new();
+    for row in &table.rows {
+        let found: Vec<KernelSpec> = more.iter().flat_map(|more| of_row(row, arch, *more)).collect();
+        assert!(!found.is_empty(), "{} has no kernel for {row:?}", arch.name);
+        specs.extend(found);
+    }
+    specs.sort_by_key(KernelSpec::name);
+    specs.dedup_by_key(|spec| spec.name());
+    texts(specs, arch)
+}
+
+/// Kernwright's tables.
+fn tables() -> Vec<Table> {
+    let tables = tuning::SHIPPED.iter().map(|(file, text)| tuning::read(file, text));
+    tables.map(|table| table.unwrap_or_else(|problems| panic!("{problems:?}"))).collect()
 }
 
 /// Blocks of attention's gradient for a group of heads and for each of them, with sums in any order, and in one by either way.
@@ -273,6 +320,24 @@ fn attention_of_odd_heads_compiles_with_large_and_small_tiles() {
     for (name, head_dims) in [("sm_80", odd), ("sm_86", odd), ("sm_90a", [192, 200, 256, 128])] {
         let arch = arch::find(name).unwrap_or_else(|| panic!("no GPU `{name}`"));
         compile("attention", &of_attention(arch, head_dims.into_iter()));
+    }
+}
+
+#[test]
+fn tiles_of_every_table_compile_for_the_gpu_that_it_is_for() {
+    for table in tables() {
+        let arch = arch::find(&table.arch).unwrap_or_else(|| panic!("no GPU `{}`", table.arch));
+        compile(&format!("the table of {}", table.arch), &of_table(&table, arch, &[1]));
+    }
+}
+
+#[test]
+#[ignore = "some minutes"]
+fn tiles_of_every_table_compile_for_every_gpu() {
+    for arch in arch::ALL {
+        for table in tables() {
+            compile(&format!("the table of {} on {}", table.arch, arch.name), &of_table(&table, arch, &[1, 3]));
+        }
     }
 }
 

@@ -138,7 +138,11 @@ const fn kernel<T: Tile>() -> Kernel {
 }
 
 /// The tables that Kernwright has, by file.
-pub const SHIPPED: &[(&str, &str)] = &[("h200-sxm.toml", include_str!("../tuning/h200-sxm.toml"))];
+pub const SHIPPED: &[(&str, &str)] = &[
+    ("h200-sxm.toml", include_str!("../tuning/h200-sxm.toml")),
+    ("sm_80.toml", include_str!("../tuning/sm_80.toml")),
+    ("sm_86.toml", include_str!("../tuning/sm_86.toml")),
+];
 
 /// They, read once; a test reads each.
 static TABLES: LazyLock<Vec<Table>> =

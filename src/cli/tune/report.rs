@@ -87,7 +87,9 @@ fn rejected(findings: &[Finding]) -> Vec<String> {
 
 /// The table with what was found, which comes in the place of what `before` says of the same.
 pub(super) fn table(findings: &[Finding], mut before: Table) -> Table {
-    for finding in findings.iter().filter(|finding| finding.seconds.is_some()) {
+    // Of a tile that nothing else was tried beside there is nothing to say.
+    let is_tuned = |finding: &&Finding| finding.seconds.is_some() && finding.known.len() > 1;
+    for finding in findings.iter().filter(is_tuned) {
         let (when, kernel) = (finding.unit.when(), finding.unit.kernel.name);
         before.rows.retain(|row| row.kernel != kernel || row.when != when);
         before.rows.push(Row { when, kernel, values: finding.tile.clone(), measured: measured(finding) });

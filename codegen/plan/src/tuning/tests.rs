@@ -213,6 +213,20 @@ fn tables_of_targets_that_resemble_a_gpu_come_first() {
 }
 
 #[test]
+fn no_gpu_takes_what_was_fastest_with_more_shared_memory() {
+    for arch in arch::ALL {
+        for table in nearest(arch) {
+            let other = arch::find(&table.arch).expect("it is a row");
+            let place = format!("{} of {}", table.arch, arch.name);
+            assert!(other.shared_memory_multiprocessor <= arch.shared_memory_multiprocessor, "{place}");
+        }
+    }
+    let first = |name: &str| nearest(arch::find(name).expect("it is a row")).first().map(|table| &*table.arch);
+    let found = ["sm_87", "sm_89", "sm_120a"].map(first);
+    assert_eq!(found, [Some("sm_80"), Some("sm_86"), Some("sm_86")]);
+}
+
+#[test]
 fn a_targets_own_table_is_a_part_of_its_text() {
     let text = "model.vocab = 1"; // Nothing else counts here.
     let (targets, other) = (hopper(Some(table())), arch::find("sm_80").expect("it is a row").clone());
