@@ -336,7 +336,10 @@ fn tiles_of_every_table_compile_for_the_gpu_that_it_is_for() {
 fn tiles_of_every_table_compile_for_every_gpu() {
     for arch in arch::ALL {
         for table in tables() {
-            compile(&format!("the table of {} on {}", table.arch, arch.name), &of_table(&table, arch, &[1, 3]));
+            compile(
+                &format!("the table of {} on {}", table.arch, arch.name),
+                &of_table(&table, arch, &[1, 3]),
+            );
         }
     }
 }

@@ -22,9 +22,9 @@ use crate::device::kernels::render;
 use crate::device::target;
 use crate::environment::Environment;
 use crate::terminal::{line, note};
-pub(super) use flags::Arguments;
 use again::Again;
 use compiling::compile;
+pub(super) use flags::Arguments;
 use indicatif::ProgressBar;
 use kernwright_model::atomic_file::write_atomically;
 use kernwright_plan::arch::Arch;
@@ -83,12 +83,8 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     again.watch()?;
     let is_past = |share: f64| arguments.budget.is_some_and(|time| again.elapsed() > time.mul_f64(share));
     let is_over = |share: f64| signals::has_arrived(&stop) || is_past(share);
-    let search = Search {
-        all: arguments.exhaustive,
-        stop: &|| is_over(SEARCHED),
-        end: &|| is_over(1.0),
-        tell: &tell,
-    };
+    let search =
+        Search { all: arguments.exhaustive, stop: &|| is_over(SEARCHED), end: &|| is_over(1.0), tell: &tell };
     let result = tuner::tune(&found, &mut trials, &mut state, &search);
     if let Some(failed) = result.as_ref().err().and_then(|error| error.downcast_ref::<Failed>()) {
         return Err(again.start(&failed.to_string()));

@@ -14,6 +14,7 @@ use kernwright_plan::kernels::of_plan;
 use kernwright_plan::lockstep::{Lockstep, Outcome};
 use kernwright_plan::ops::attention::{Attention, Form, Window};
 use kernwright_plan::options::Options;
+use kernwright_plan::plan::Plan;
 use kernwright_plan::tile::attention_backward_hopper::takes_turns;
 use kernwright_runtime::emulator::{self, Emulator};
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,7 +146,7 @@ fn product(sizes: &[usize; AXES]) -> Vec<Point> {
 }
 
 /// A case and the GPU whose kernels it is to run.
-fn case(point: &Point) -> (Case, &'static Arch) {
+fn case(point: &Point) -> (Case, Arch) {
     let [lengths, head_dim, group, window, cap, dtype, gpu, deterministic, split_heads] = *point;
     let (head_dim, dtype) = (HEAD_DIMS[head_dim], narrow()[dtype]);
     let ([length, key_length], [left, right]) = (LENGTHS[lengths], WINDOWS[window]);
@@ -171,13 +172,17 @@ fn case(point: &Point) -> (Case, &'static Arch) {
         ..plans::heads(ANSWERS[split_heads])
     };
     let label = format!("{batch} x {op:?}, {}, {}, {options:?}", dtype.name(), GPUS[gpu]);
-    let plan = plans::plan(&op, batch, [dtype, dtype], &options);
+    (filled(label, plans::plan(&op, batch, [dtype, dtype], &options)), arch.clone())
+}
+
+/// A plan of attention with what its inputs are.
+pub(crate) fn filled(label: String, plan: Plan) -> Case {
     let find = |name| plan.find(name).unwrap_or_else(|| panic!("no `{name}`"));
     let (d_out, output) = (find("d_out"), find("out"));
     let operands = ["qkv", "queries", "keys"].into_iter().filter_map(|name| plan.find(name));
     let mut fills: Vec<_> = operands.map(|buffer| (buffer, Fill::Normal(1.3))).collect();
     fills.push((d_out, Fill::Normal(1.0)));
-    (Case { label, plan, fills, output, seed: d_out }, arch)
+    Case { label, plan, fills, output, seed: d_out }
 }
 
 /// Runs a case step by step. Gives the greatest share of the tolerance for each slot.
@@ -206,13 +211,12 @@ fn run(case: &Case, arch: &Arch, options: &emulator::Options) -> Result<Vec<(&'s
 }
 
 /// Runs all and panics with every fault.
-fn sweep(what: &str, points: &[Point]) {
+pub(crate) fn sweep(what: &str, cases: &[(Case, Arch)]) {
     let Some(options) = options(what) else { return };
     let start = Instant::now();
-    let cases: Vec<_> = points.iter().map(case).collect();
     // Compiled together, each once, before several cases want the same one.
     let mut kernels = BTreeMap::new();
-    for (case, arch) in &cases {
+    for (case, arch) in cases {
         for spec in of_plan(&case.plan, arch) {
             kernels.insert(text(&spec, arch).unwrap_or_else(|error| panic!("{error}")), spec.name());
         }
@@ -258,13 +262,13 @@ fn sweep(what: &str, points: &[Point]) {
 fn attention_matches_its_definition_wherever_two_settings_meet() {
     let points = covering(&sizes());
     assert!(points.len() <= MOST, "{} cases", points.len());
-    sweep("attention, pairwise", &points);
+    sweep("attention, pairwise", &points.iter().map(case).collect::<Vec<_>>());
 }
 
 #[test]
 #[ignore = "hours"]
 fn attention_matches_its_definition_at_every_setting() {
-    sweep("attention, all", &product(&sizes()));
+    sweep("attention, all", &product(&sizes()).iter().map(case).collect::<Vec<_>>());
 }
 
 #[test]

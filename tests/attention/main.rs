@@ -9,3 +9,4 @@ mod covering;
 mod device;
 mod forms;
 mod plans;
+mod tables;

@@ -145,7 +145,9 @@ impl Arch {
             .max(1);
         // Of one byte more than such a share there is room for `blocks` alone.
         let share = self.shared_memory_multiprocessor / (blocks + 1) + 1;
-        bytes.max(share.next_multiple_of(GRAIN).saturating_sub(RESERVED_SHARED_MEMORY)).min(self.shared_memory)
+        bytes
+            .max(share.next_multiple_of(GRAIN).saturating_sub(RESERVED_SHARED_MEMORY))
+            .min(self.shared_memory)
     }
 
     /// Its lines of the flat text form, below `target`. A row is named alone; another spells its limits.

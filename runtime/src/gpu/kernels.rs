@@ -21,7 +21,8 @@ impl Loaded {
     pub(super) fn new(text: &Text, cubin: &[u8], stands_in: Option<&StandIn>) -> Result<Self, DriverError> {
         let name = text.spec.name();
         let (block, own) = (text.spec.block, text.spec.shared_memory);
-        let shared_memory = stands_in.map_or(own, |StandIn { gpu, other }| gpu.shared_memory_as_on(other, block, own));
+        let shared_memory =
+            stands_in.map_or(own, |StandIn { gpu, other }| gpu.shared_memory_as_on(other, block, own));
         let most_parameters = n_parameters(&text.text, &name).unwrap_or(usize::MAX);
         let function = Function::load(cubin, &name, shared_memory, most_parameters)
             .map_err(|fault| DriverError::Failed(format!("kernel `{name}` cannot be loaded: {fault}")))?;

@@ -61,7 +61,8 @@ pub(super) fn begin(
     let (sender, done) = channel();
     let mut compiling = Compiling { queue, threads: Vec::new(), done, faults: HashMap::new() };
     for index in 0..n_threads {
-        let (queue, sender, fault) = (Arc::clone(&compiling.queue), Sender::clone(&sender), Arc::clone(fault));
+        let (queue, sender, fault) =
+            (Arc::clone(&compiling.queue), Sender::clone(&sender), Arc::clone(fault));
         let work = move || {
             loop {
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -151,7 +152,8 @@ mod tests {
         assert_eq!(of(clean), None);
         let spills = clean.replace("0 bytes spill stores", "16 bytes spill stores");
         assert_eq!(of(&spills).as_deref(), Some("spills registers, 16 bytes at 30 for sm_90a"));
-        let serial = format!("{clean}\nptxas info    : (C7511) Potential Performance Loss: wgmma is serialized");
+        let serial =
+            format!("{clean}\nptxas info    : (C7511) Potential Performance Loss: wgmma is serialized");
         assert!(of(&serial).is_some_and(|why| why.starts_with("has a remark of the compiler: (C7511)")));
     }
 

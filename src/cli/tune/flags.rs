@@ -223,7 +223,10 @@ impl Arguments {
         head.push(
             "`before` is what the tile of before took, both in microseconds of the whole pass.".to_owned(),
         );
-        head.push("Where one took the other's place they took five turns; gains below 1.5% are left out.".to_owned());
+        head.push(
+            "Where one took the other's place they took five turns; gains below 1.5% are left out."
+                .to_owned(),
+        );
         if self.arch.is_some() {
             head.push(format!(
                 "The limits are those of {}, and so is how many blocks run at a time; the times are of {card}, which stood in for it.",

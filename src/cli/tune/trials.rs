@@ -211,7 +211,9 @@ impl<D: Driver> Trials<D> {
     /// Has the plan of a case loaded, and its inputs and the output there.
     fn load(&mut self, unit: &Unit) -> Result<PlanId, Box<dyn Error>> {
         let (case, is_free) = (unit.case, unit.pass == Pass::Free);
-        if let Some((_, _, id)) = self.loaded.iter().find(|(other, free, _)| (*other, *free) == (case, is_free)) {
+        if let Some((_, _, id)) =
+            self.loaded.iter().find(|(other, free, _)| (*other, *free) == (case, is_free))
+        {
             return Ok(*id);
         }
         let start = Instant::now();

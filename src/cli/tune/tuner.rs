@@ -214,11 +214,7 @@ fn promised(finding: &Finding) -> f64 {
 
 /// Has the current tile and those that seem faster take turns, and prefers the fastest of them where it is by enough. Where the
 /// current one cannot run, the best of what is known.
-fn decide(
-    finding: &mut Finding,
-    machine: &mut dyn Machine,
-    state: &mut State,
-) -> Result<(), Box<dyn Error>> {
+fn decide(finding: &mut Finding, machine: &mut dyn Machine, state: &mut State) -> Result<(), Box<dyn Error>> {
     let Some(before) = finding.before else {
         if let Some((tile, seconds)) = best(&finding.known) {
             (finding.tile, finding.seconds) = (tile.to_vec(), Some(seconds));

@@ -179,7 +179,11 @@ mod tests {
             all.iter().map(|unit| unit.kernel.name.replace("attention_", "")).collect()
         };
         assert_eq!(names("sm_90a", 64), ["forward_hopper", "backward_hopper", "backward_hopper"]);
-        assert_eq!(names("sm_90a", 256), ["forward_hopper", "backward_wide"], "its sums have one order anyway");
+        assert_eq!(
+            names("sm_90a", 256),
+            ["forward_hopper", "backward_wide"],
+            "its sums have one order anyway"
+        );
         let plain = ["forward", "backward_keys", "backward_queries", "backward_keys"];
         assert_eq!(names("sm_80", 64), plain);
     }

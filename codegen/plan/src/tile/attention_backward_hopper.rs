@@ -221,7 +221,10 @@ mod tests {
             let op = Op { head_dim, ..Op::default() };
             let block = of(head_dim, false, hopper).expect("the first test");
             assert!(!WarpgroupBlock { stages: 1, ..block }.is_legal(&op, hopper), "{head_dim}");
-            assert!(WarpgroupBlock::candidates(&op, hopper).iter().all(|block| block.stages > 1), "{head_dim}");
+            assert!(
+                WarpgroupBlock::candidates(&op, hopper).iter().all(|block| block.stages > 1),
+                "{head_dim}"
+            );
         }
     }
 

@@ -221,7 +221,8 @@ fn no_gpu_takes_what_was_fastest_with_more_shared_memory() {
             assert!(other.shared_memory_multiprocessor <= arch.shared_memory_multiprocessor, "{place}");
         }
     }
-    let first = |name: &str| nearest(arch::find(name).expect("it is a row")).first().map(|table| &*table.arch);
+    let first =
+        |name: &str| nearest(arch::find(name).expect("it is a row")).first().map(|table| &*table.arch);
     let found = ["sm_87", "sm_89", "sm_120a"].map(first);
     assert_eq!(found, [Some("sm_80"), Some("sm_86"), Some("sm_86")]);
 }

@@ -85,7 +85,8 @@ impl Machine for Made {
             self.timed.set(self.timed.get() + 1);
             let is_first = !self.seen.borrow().contains(tile);
             self.seen.borrow_mut().push(tile.clone());
-            let luck = if is_first && Some(tile) != self.current(unit).as_ref() { self.luck.get() } else { 1.0 };
+            let luck =
+                if is_first && Some(tile) != self.current(unit).as_ref() { self.luck.get() } else { 1.0 };
             if !heard(number, luck * Self::seconds(tile))? {
                 break;
             }
