@@ -1,4 +1,5 @@
-//! Tiles of Kernwright's tables, of every length: other tests see those of short ones, and of what no row is for.
+//! Tiles of Kernwright's tables, of every length: other tests see those of short ones, and of what no row is for. All were held to the
+//! definition on a GPU when they were measured; here the emulator looks for what is right by luck.
 
 use crate::covering::{filled, sweep};
 use crate::plans;
@@ -40,8 +41,8 @@ fn with(arch: &Arch, row: &Row) -> Arch {
     Arch { tuned: Some(Arc::new(table)), ..arch.clone() }
 }
 
-/// A case for each tile that the rule has not and that no other case has, with that tile.
-fn cases() -> Vec<(Case, Arch)> {
+/// A case for each tile that the rule has not and that no other case has, with that tile; or one for each kernel of each table.
+fn cases(all: bool) -> Vec<(Case, Arch)> {
     let mut rows: BTreeMap<_, (Row, &Arch)> = BTreeMap::new();
     for (file, text) in SHIPPED {
         let table = read(file, text).unwrap_or_else(|problems| panic!("{problems:?}"));
@@ -50,7 +51,8 @@ fn cases() -> Vec<(Case, Arch)> {
             let kernel = KERNELS.iter().find(|kernel| kernel.name == row.kernel).expect("it was read");
             let tile_op = op(&row).for_tiles(row.when.ordered.unwrap_or(true));
             if (kernel.by_rule)(&tile_op, arch).as_ref() != Some(&row.values) {
-                rows.entry((row.kernel, row.values.clone())).or_insert((row, arch));
+                let (tile, file) = if all { (row.values.clone(), "") } else { (Vec::new(), *file) };
+                rows.entry((row.kernel, tile, file)).or_insert((row, arch));
             }
         }
     }
@@ -64,9 +66,19 @@ fn cases() -> Vec<(Case, Arch)> {
     rows.into_values().map(case).collect()
 }
 
-#[test]
-fn attention_matches_its_definition_with_every_tile_of_the_tables() {
-    let cases = cases();
+fn run(what: &str, all: bool) {
+    let cases = cases(all);
     assert!(!cases.is_empty(), "the tables say nothing but what the rule says");
-    sweep("attention, tiles of tables", &cases);
+    sweep(what, &cases);
+}
+
+#[test]
+fn attention_matches_its_definition_with_tiles_of_the_tables() {
+    run("attention, some tiles of the tables", false);
+}
+
+#[test]
+#[ignore = "some minutes"]
+fn attention_matches_its_definition_with_every_tile_of_the_tables() {
+    run("attention, tiles of the tables", true);
 }
