@@ -2,10 +2,19 @@
 //!
 //! In: the text of a kernel and the cubin that was made of it. Out: a function that can be launched.
 
-use super::StandIn;
 use super::calls::Function;
 use super::signature::n_parameters;
 use crate::driver::{DriverError, Text};
+use kernwright_plan::arch::Arch;
+
+/// A GPU that runs as many blocks of a kernel at a time as another would.
+#[derive(Clone, Debug)]
+pub struct StandIn {
+    /// The one that there is.
+    pub gpu: Arch,
+    /// The other.
+    pub other: Arch,
+}
 
 /// A kernel and the launch shape that it is always launched with.
 #[derive(Debug)]

@@ -28,9 +28,9 @@ use crate::driver::{
 };
 use activity::Activity;
 use calls::{Context, DeviceMemory, Event as Mark, Fault, Graph, Stream, Timing};
+pub use kernels::StandIn;
 use kernels::{Loaded, source_of};
 use kernwright_compile::Libraries;
-use kernwright_plan::arch::Arch;
 use kernwright_plan::measure::Usage;
 use products::Products;
 use rooms::{Held, Rooms};
@@ -49,15 +49,6 @@ pub struct Settings {
     pub products: products::Settings,
     /// The GPU in whose place this one measures kernels.
     pub stands_in: Option<StandIn>,
-}
-
-/// A GPU that runs as many blocks of a kernel at a time as another would.
-#[derive(Clone, Debug)]
-pub struct StandIn {
-    /// The one that there is.
-    pub gpu: Arch,
-    /// The other.
-    pub other: Arch,
 }
 
 /// What a recording is.
