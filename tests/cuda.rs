@@ -1,4 +1,5 @@
-//! Every generated kernel compiles without a spill or a remark, and what a plan launches is among them.
+//! Every generated kernel compiles without a spill or a remark, and what a plan launches is among them. Long because the sets of kernels
+//! share how they are made, compiled and found wrong.
 
 #![cfg(feature = "render")]
 
