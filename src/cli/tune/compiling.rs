@@ -18,6 +18,9 @@ pub(super) type Kernel = (String, String);
 /// Begins to compile kernels.
 pub(super) type Compile = Box<dyn Fn(Vec<Kernel>) -> Result<Compiling, Box<dyn Error>>>;
 
+/// Compiles one, and says what is wrong with it.
+pub(super) type Judge = Arc<dyn Fn(&Kernel) -> Option<String> + Send + Sync>;
+
 /// Kernels that are being compiled; dropped, it waits for those that have begun and leaves the others.
 pub(super) struct Compiling {
     queue: Arc<Mutex<VecDeque<Kernel>>>,
@@ -54,7 +57,7 @@ impl Drop for Compiling {
 pub(super) fn begin(
     kernels: Vec<Kernel>,
     n_threads: usize,
-    fault: &Arc<dyn Fn(&Kernel) -> Option<String> + Send + Sync>,
+    fault: &Judge,
 ) -> Result<Compiling, Box<dyn Error>> {
     let n_threads = n_threads.min(kernels.len());
     let queue = Arc::new(Mutex::new(VecDeque::from(kernels)));
@@ -99,7 +102,7 @@ pub(super) fn compile(
             reports.iter().find_map(fault).filter(counts)
         })
     };
-    let fault: Arc<dyn Fn(&Kernel) -> Option<String> + Send + Sync> = Arc::new(fault);
+    let fault: Judge = Arc::new(fault);
     // One core is left to whoever measures.
     let n_threads = available_parallelism().map_or(1, |n| n.get().saturating_sub(1).max(1));
     Ok((Box::new(move |kernels| begin(kernels, n_threads, &fault)), about))
@@ -161,7 +164,7 @@ mod tests {
     fn kernels_are_compiled_once_each_and_whoever_waits_hears_of_its_own() {
         let n_compiled = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&n_compiled);
-        let fault: Arc<dyn Fn(&Kernel) -> Option<String> + Send + Sync> = Arc::new(move |(name, _)| {
+        let fault: Judge = Arc::new(move |(name, _)| {
             counted.fetch_add(1, Ordering::Relaxed);
             name.ends_with('3').then(|| "spills".to_owned())
         });
@@ -180,7 +183,7 @@ mod tests {
     fn what_is_not_waited_for_is_left() {
         let n_compiled = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&n_compiled);
-        let fault: Arc<dyn Fn(&Kernel) -> Option<String> + Send + Sync> = Arc::new(move |_| {
+        let fault: Judge = Arc::new(move |_| {
             counted.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(std::time::Duration::from_millis(1));
             None

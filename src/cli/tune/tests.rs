@@ -51,11 +51,10 @@ fn tiles_are_enumerated_held_to_the_definition_timed_and_chosen() {
         rendered: HashMap::new(),
         // But for one tile, all are refused, as if they spilled.
         compile: Box::new(|kernels| {
-            let fault: Arc<dyn Fn(&(String, String)) -> Option<String> + Send + Sync> =
-                Arc::new(|(name, _)| {
-                    let is_spilling = name.contains("backward_queries") && !name.contains("_q64_k16");
-                    is_spilling.then(|| SPILLS.to_owned())
-                });
+            let fault: compiling::Judge = Arc::new(|(name, _)| {
+                let is_spilling = name.contains("backward_queries") && !name.contains("_q64_k16");
+                is_spilling.then(|| SPILLS.to_owned())
+            });
             compiling::begin(kernels, 1, &fault)
         }),
         compiling: None,
