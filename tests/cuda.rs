@@ -168,7 +168,7 @@ fn of_row(row: &Row, arch: &Arch) -> Vec<KernelSpec> {
         plans.iter().flat_map(|plan| of_plan(plan, &arch)).collect::<Vec<_>>()
     };
     let kernel = KERNELS.iter().find(|kernel| kernel.name == row.kernel).expect("it was read");
-    let rule = (kernel.by_rule)(&attention.for_tiles(deterministic), arch);
+    let rule = (kernel.by_rule)(&attention.for_tiles(Dtype::Bf16, deterministic), arch);
     let by_rule = rule.map(of).unwrap_or_default();
     of(row.values.clone()).into_iter().filter(|spec| !by_rule.contains(spec)).collect()
 }

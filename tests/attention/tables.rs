@@ -49,7 +49,7 @@ fn cases(all: bool) -> Vec<(Case, Arch)> {
         let arch = arch::find(&table.arch).unwrap_or_else(|| panic!("no GPU `{}`", table.arch));
         for row in table.rows {
             let kernel = KERNELS.iter().find(|kernel| kernel.name == row.kernel).expect("it was read");
-            let tile_op = op(&row).for_tiles(row.when.ordered.unwrap_or(true));
+            let tile_op = op(&row).for_tiles(Dtype::Bf16, row.when.ordered.unwrap_or(true));
             if (kernel.by_rule)(&tile_op, arch).as_ref() != Some(&row.values) {
                 let (tile, file) = if all { (row.values.clone(), "") } else { (Vec::new(), *file) };
                 rows.entry((row.kernel, tile, file)).or_insert((row, arch));
