@@ -63,6 +63,19 @@ fn spoil(program: &Program, begins: &str, edit: impl Fn(&str) -> String) -> Stri
 }
 
 #[test]
+fn a_changed_shape_is_what_is_checked() {
+    let Some(program) = program("checking a changed shape") else { return };
+    let flags = "--set model.d_model=96 --gpu sm_90a --op norm --json";
+    let found = document(&program, &format!("check {flags}"), 0);
+    assert_eq!(found["model"], "tiny with model.d_model=96");
+    assert_eq!(found["ops"][0]["verdict"], "pass", "{found}");
+    let shape = found["shape"].as_array().expect("lines");
+    assert!(shape.iter().any(|line| line == "model.d_model = 96"), "{found}");
+    let error = run(&program, "check --set model.d_modle=96", 1);
+    assert!(error.contains("--set: ") && error.contains("did you mean `d_model`?"), "{error}");
+}
+
+#[test]
 fn the_tiny_model_passes_and_the_table_says_what_the_document_does() {
     let Some(program) = program("checking the tiny model") else { return };
     let document = document(&program, "check --json", 0);

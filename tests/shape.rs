@@ -43,6 +43,17 @@ fn a_file_is_planned_generated_for_and_trained() {
 }
 
 #[test]
+fn a_changed_field_changes_what_is_generated() {
+    let program = Program::new();
+    let kernels = |flags: &str| program.ok(&format!("cuda --preset tiny --gpu sm_86 --list {flags}"));
+    let (plain, wide) = (kernels(""), kernels("--set attention.head_dim=40 --set attention.window=9"));
+    assert!(plain.contains("_d32_wlm1_") && !plain.contains("_d40_"), "{plain}");
+    assert!(wide.contains("_d40_wl8_") && !wide.contains("_d32_"), "{wide}");
+    let error = program.fails("cuda --set model.layer=3", 1);
+    assert!(error.contains("--set: ") && error.contains("`layers`"), "{error}");
+}
+
+#[test]
 fn mistakes_of_a_file_have_file_line_and_column() {
     let program = Program::new();
     program.file(

@@ -51,13 +51,14 @@ once, also where several GPUs have it, and compiled kernels are kept (`KERNWRIGH
 Examples:
   kernwright check                                          the tiny model, for every GPU
   kernwright check --preset seed-102m --gpu sm_90a --op norm
+  kernwright check --set attention.head_dim=80 --gpu sm_90a --op attention
   kernwright cuda --preset tiny --gpu sm_90a --out mine     write the kernels, edit one, then
   kernwright check --gpu sm_90a --kernels mine              run it in place of the built-in one
   kernwright check --gpu sm_90a --op attention --counters   bank conflicts and loads that do not lie together, by line
   kernwright check --json | jq '.ops[] | select(.verdict != \"pass\")'")]
 pub(super) struct Arguments {
     #[command(flatten)]
-    shape: super::shape::ShapeArguments,
+    shape: super::shape::changed::ChangedShape,
     /// GPUs whose kernels are run (--help lists them), between commas or repeated [default: those the shape declares,
     /// else all]
     #[arg(long, alias = "arch", value_name = "GPU", value_delimiter = ',', value_parser = super::gpu::parse,

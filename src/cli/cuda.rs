@@ -27,10 +27,11 @@ kernels are kept, so that a second report takes no time (`KERNWRIGHT_CACHE` sets
 Examples:
   kernwright cuda --preset seed-102m --out kernels
   kernwright cuda --preset seed-102m --gpu sm_90a --report
+  kernwright cuda --preset seed-102m --set attention.window=256 --gpu sm_90a --out kernels
   kernwright cuda --preset tiny --gpu rtx-3060 --show $(kernwright cuda --preset tiny --list | head -1)")]
 pub(super) struct Arguments {
     #[command(flatten)]
-    shape: super::shape::ShapeArguments,
+    shape: super::shape::changed::ChangedShape,
     /// GPUs to generate for (--help lists them), between commas or repeated [default: those the shape declares, else all]
     #[arg(long, alias = "arch", value_name = "GPU", value_delimiter = ',', value_parser = super::gpu::parse,
         long_help = super::gpu::list("GPUs to generate for, between commas or repeated [default: those the shape declares, else all]"))]

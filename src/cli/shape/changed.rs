@@ -18,6 +18,11 @@ pub(in super::super) struct ChangedShape {
 }
 
 impl ChangedShape {
+    /// Is a Shape chosen or changed here?
+    pub(in super::super) fn is_given(&self) -> bool {
+        self.base.is_given() || !self.set.is_empty()
+    }
+
     /// The Shape.
     pub(in super::super) fn resolve(&self, declared: Option<Declared>) -> Result<Named, Box<dyn Error>> {
         self.of(self.base.resolve(declared)?)
