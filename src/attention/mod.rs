@@ -26,6 +26,11 @@
 //! # }
 //! ```
 
+/// The program of `docs/attention.md` is compiled and run as those above.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/attention.md")]
+struct Documentation;
+
 mod compiled;
 mod packed;
 mod separate;
