@@ -174,7 +174,7 @@ fn open(
         Some(like) => device::gpu_in_place_of(index, like, &shape, environment),
         None => device::gpu(index, &shape, None, environment, Order::Fixed),
     };
-    let executor = executor.map_err(|error| format!("{}: {NEEDS}", chain(error.as_ref())))?;
+    let executor = executor.map_err(|error| format!("{NEEDS}: {}", chain(error.as_ref())))?;
     let facts = executor.driver().facts();
     let targets = (target(&shape.targets, facts)?.name.to_string(), like.map(|like| like.name.to_string()));
     let (compile, compiler) = compile(targets, environment)?;

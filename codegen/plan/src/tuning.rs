@@ -171,14 +171,17 @@ pub(crate) fn find<T: Tile>(op: &Op, arch: &Arch) -> Option<T> {
 }
 
 /// Kernwright's tables, those of targets that resemble it first: by name, by the one it was declared by, by shared memory. One of a
-/// target with more of that is of no use: of what is fastest there fewer blocks would run at a time.
+/// target with more of that is of no use: of what is fastest there fewer blocks would run at a time. Nor is one of other families: for
+/// them the compiler has other registers to spare.
 fn nearest(arch: &Arch) -> Vec<&'static Table> {
     let has_its_name = |table: &Table| *arch.name == *table.arch;
     let is_like = |table: &Table| arch.like.as_deref() == Some(table.arch.as_str());
     let other = |table: &Table| crate::arch::find(&table.arch);
     let has_no_more = |table: &Table| {
         let room = arch.shared_memory_multiprocessor;
-        other(table).is_some_and(|other| other.shared_memory_multiprocessor <= room)
+        other(table).is_some_and(|other| {
+            other.families == arch.families && other.shared_memory_multiprocessor <= room
+        })
     };
     let fits = |table: &&Table| has_its_name(table) || is_like(table) || has_no_more(table);
     let mut all: Vec<&Table> = TABLES.iter().filter(fits).collect();

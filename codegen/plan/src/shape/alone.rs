@@ -92,7 +92,7 @@ pub const ATTENTION_FIELDS: &[FieldRow] = &[
         "attention.window.right",
         BOUND,
         Some("absent: all"),
-        "positions that it sees behind its own, with `full`",
+        "positions that it sees after its own, with `full`",
     ),
     row("attention.softcap", POSITIVE, Some("absent"), "bound c of the scores: c tanh(x / c)"),
     row("attention.scale", POSITIVE, Some("1 / sqrt(`head_dim`)"), "factor of the scores"),

@@ -206,7 +206,7 @@ pub const FIELDS: &[FieldRow] = &[
         "attention.window.right",
         BOUND,
         Some("absent: all"),
-        "positions that it sees behind its own, with `full`",
+        "positions that it sees after its own, with `full`",
     ),
     row("attention.qk_norm", Kind::FlagOrChoice(qk_norms), Some("absent"), "RMS norm of queries and of keys"),
     row("attention.qk_norm.order", Kind::Choice(orders), Some("before"), "before or after rope"),

@@ -223,8 +223,8 @@ fn no_gpu_takes_what_was_fastest_with_more_shared_memory() {
     }
     let first =
         |name: &str| nearest(arch::find(name).expect("it is a row")).first().map(|table| &*table.arch);
-    let found = ["sm_87", "sm_89", "sm_120a"].map(first);
-    assert_eq!(found, [Some("sm_80"), Some("sm_86"), Some("sm_86")]);
+    let found = ["sm_87", "sm_89", "sm_120a", "sm_100a"].map(first);
+    assert_eq!(found, [Some("sm_80"), Some("sm_86"), Some("sm_86"), None]);
 }
 
 #[test]
