@@ -138,9 +138,10 @@ __device__ __forceinline__ float near_tangent(float square, float fold, float fa
     return ratio * square + 0.999999902f * factor;
 }
 
-// Are all of a warp's products, times `inner`, so near 0?
+// Are all of a warp's products, times `inner`, so near 0? Not where fp32 has no powers of `inner` for the polynomial.
 template <i32 N>
 __device__ __forceinline__ bool all_near(const float (&products)[N], float inner) {
+    if (!(inner > 0x1p-15f && inner < 0x1p15f)) return false;
     float greatest = 0.0f;
 #pragma unroll
     for (i32 i = 0; i < N; ++i) greatest = maximum(greatest, magnitude(products[i]));

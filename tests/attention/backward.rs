@@ -155,3 +155,21 @@ fn large_inputs_and_small_logits_have_finite_gradients() {
         }
     }
 }
+
+/// A query that sees one key gives it all of its weight, whatever the score: nothing is left for a gradient of q. And the powers of
+/// scale / cap in the kernels' polynomials may be numbers that fp32 has not.
+#[test]
+fn one_key_behind_any_softcap_leaves_nothing_for_queries() {
+    for (softcap, scale) in [(30.0, 0.7), (50.0, 0.125), (1.1e-6, 10.0), (1e6, 0.01)] {
+        let op = Attention { softcap: Some(softcap), scale, ..op(64, 1) };
+        let qkv: Vec<f32> = input(&op).iter().map(|value| 3.0 * value).collect();
+        for arch in large_and_small() {
+            let plan = plan(&op, Dtype::Bf16, true, false);
+            let Some([d_q, _, d_v]) = gradients(&plan, &qkv, arch, 2) else { return };
+            let greatest =
+                d_q.iter().fold(0.0_f32, |most, value| if value.abs() <= most { most } else { value.abs() });
+            assert!(greatest < 1e-4, "{}, cap {softcap}, scale {scale}: {greatest}", arch.name);
+            assert!(d_v.iter().all(|value| value.is_finite()) && d_v.iter().any(|value| *value != 0.0));
+        }
+    }
+}

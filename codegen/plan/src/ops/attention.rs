@@ -146,7 +146,7 @@ impl Attention {
     }
 
     /// Does the softcap bound e^s, and sums of it over any length, to numbers of the operands' type, so that no greatest score need
-    /// be followed? Half of the exponents of fp32 and bf16 are left for the values and the sums.
+    /// be followed? The rest of the exponents of fp32 and bf16 is left for the values and the sums.
     #[must_use]
     pub fn is_fixed(&self, dtype: Dtype) -> bool {
         const EXPONENTS: f64 = 80.0;
