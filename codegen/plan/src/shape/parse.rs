@@ -89,6 +89,12 @@ impl Reader<'_> {
                 self.problem(Some(field.at), unknown(&field.path, &known));
             } else if fields[..index].iter().any(|earlier| earlier.path == field.path) {
                 self.problem(Some(field.at), format!("`{}` is given twice", key(&field.path)));
+            } else if !field.path.contains('.') && field.value != Value::Flag {
+                let (section, found) = (&field.path, &field.value);
+                self.problem(
+                    Some(field.value_at),
+                    format!("`{section}` is a section, found `{found}`: give fields of it, `{section}.NAME = VALUE`"),
+                );
             }
         }
     }

@@ -160,6 +160,10 @@ fn fields_at_odds_are_one_problem_each() {
             "`no_window` contradicts `window`: choose one",
         ),
         ("attention.no_window", "`no_window` is not a field of `attention`"),
+        (
+            "feed_forward = 3",
+            "`feed_forward` is a section, found `3`: give fields of it, `feed_forward.NAME = VALUE`",
+        ),
         ("attention.window", "`window` must be a whole number from 1 to 1048576, found no value"),
         (
             "attention.window = [3, 0]",
