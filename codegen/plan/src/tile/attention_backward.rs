@@ -1,7 +1,7 @@
 //! Tiles of attention's gradient: how many keys and queries a block works on at once, and how its warps share them.
 //!
 //! In: head_dim and a GPU's limits. Out: a row that was measured, else the first of a rule's that fits, by preference. Registers of
-//! those were counted by compiling every one for every GPU; a test in `tests/cuda.rs` repeats it.
+//! those were counted by compiling every one for every GPU; a test in `tests/cuda` repeats it.
 
 use super::{Axis, Op, Tile};
 use crate::arch::{Arch, RESERVED_SHARED_MEMORY};

@@ -2,7 +2,7 @@
 //!
 //! In: head_dim and a GPU. Out: a row that was measured, else the first of a rule's that fits; `None` where two passes are needed
 //! (`attention_backward_wide`). Which row is best was
-//! measured; what spills or makes the compiler put products one after another was left out, and a test in `tests/cuda.rs`
+//! measured; what spills or makes the compiler put products one after another was left out, and a test in `tests/cuda`
 //! repeats it.
 
 use super::attention_backward::columns;

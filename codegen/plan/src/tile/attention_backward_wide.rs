@@ -2,7 +2,7 @@
 //! over keys, and in the one over queries.
 //!
 //! In: head_dim and a GPU. Out: a row that was measured, else the first of a rule's that fits; `None` where the kernels for all GPUs
-//! are taken. Which of the rule's is best was measured; a test in `tests/cuda.rs` repeats that nothing spills.
+//! are taken. Which of the rule's is best was measured; a test in `tests/cuda` repeats that nothing spills.
 
 use super::attention_backward::columns;
 use super::attention_backward_hopper::{ROWS, WARPGROUP, takes_turns, tile_bytes};
