@@ -17,13 +17,13 @@ struct RowTile {
     static constexpr u32 BLOCK_BYTES = ROWS * 128;
     static constexpr i32 BYTES = BLOCKS * BLOCK_BYTES;
 
-    // Copies rows of a head, from a map of columns x heads x rows x sequences with boxes of 64 x 1 x ROWS x 1. The barrier
+    // Copies rows of a head, from a map of columns x rows x heads x sequences with boxes of 64 x ROWS x 1 x 1. The barrier
     // is to expect BYTES.
     static __device__ __forceinline__ void load(u8* to, const TensorMap& map, Mbarrier* barrier, i32 head, i32 row,
                                                 i32 sequence) {
 #pragma unroll
         for (i32 block = 0; block < BLOCKS; ++block) {
-            tma_load(to + block * BLOCK_BYTES, map, barrier, 64 * block, head, row, sequence);
+            tma_load(to + block * BLOCK_BYTES, map, barrier, 64 * block, row, head, sequence);
         }
     }
 

@@ -212,12 +212,6 @@ impl Attention {
             }
         }
     }
-
-    /// Sequences in a tensor like queries.
-    #[cfg(feature = "reference")]
-    fn sequences_of<F>(&self, q: &[F]) -> usize {
-        q.len() / (self.heads * self.length * self.head_dim)
-    }
 }
 
 impl Operation for Attention {
@@ -260,7 +254,7 @@ impl Operation for Attention {
         let d = self.head_dim;
         let mut out = vec![F::default(); q.len()];
         let mut lse = Vec::new();
-        self.each_query(self.sequences_of(q), |batch, head, kv_head, query| {
+        self.each_query(self.sequences_of(q.len()), |batch, head, kv_head, query| {
             let [at, to] = [of_q, of_out].map(|of| self.at(of, [batch, head, query]));
             let scores = self.seen(query).map(|key| {
                 let from = self.at(of_k, [batch, kv_head, key]);
@@ -327,7 +321,7 @@ impl Operation for AttentionBackward {
         let d = op.head_dim;
         let mut d_q = vec![F::default(); q.len()];
         let (mut d_k, mut d_v) = (vec![F::default(); k.len()], vec![F::default(); v.len()]);
-        op.each_query(op.sequences_of(q), |batch, head, kv_head, query| {
+        op.each_query(op.sequences_of(q.len()), |batch, head, kv_head, query| {
             let of_query = [of_q, of_out, of_d_out, of_d_q].map(|of| op.at(of, [batch, head, query]));
             let [q, out, d_out] = [(q, 0), (out, 1), (d_out, 2)].map(|(all, at)| &all[of_query[at]..][..d]);
             let d_q = &mut d_q[of_query[3]..][..d];

@@ -4,23 +4,22 @@
 
 use super::Attention;
 use super::fused::{NO_ROOM, fields};
+use super::strides::tensor_map;
 use crate::arch::Arch;
 use crate::card;
-use crate::launch::{Argument, Lowered};
+use crate::launch::Lowered;
 use crate::ops::rowwise::{TOO_LARGE, count, kernel, launches, pointer};
 use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecValue, field};
-use crate::tensor_map::{Dimension, Swizzle, TensorLayout, TensorMap};
 use crate::tile::Tile;
 use crate::tile::attention_forward_hopper::HopperForward;
 
 /// Name of the template's family.
 const FAMILY: &str = "hopper";
 
-/// Columns and rows of boxes: those of a panel, of a warp's output, of a warpgroup's queries.
-const PANEL: u32 = 64;
-const OUT_ROWS: u32 = 16;
-const QUERY_ROWS: u32 = 64;
+/// Rows of boxes: those of a warp's output, of a warpgroup's queries.
+const OUT_ROWS: usize = 16;
+const QUERY_ROWS: usize = 64;
 
 /// Multiprocessors of a GPU of which nothing is known.
 const MULTIPROCESSORS: usize = 128;
@@ -38,22 +37,6 @@ const MUCH: (usize, usize) = (98, 100);
 /// Is there such a kernel for the GPU?
 pub(super) fn is_for(arch: &Arch) -> bool {
     arch.families.contains(&FAMILY)
-}
-
-/// A slot's heads of every sequence: columns, rows, heads, sequences.
-fn map(op: &Attention, io: &Io, slot: &str, rows: u32) -> Option<Argument> {
-    let ((heads, length), strides) = (op.extent(slot), op.strides(io, slot));
-    let dimension =
-        |size: usize, stride: usize, extent| Dimension { size: size as u64, stride: stride as u64, extent };
-    let dimensions = [
-        dimension(op.head_dim, 1, PANEL),
-        dimension(length, strides.row, rows),
-        dimension(heads, strides.head, 1),
-        dimension(op.sequences(io), strides.sequence, 1),
-    ];
-    let layout = TensorLayout::new(io.dtype(slot), Swizzle::Bytes128, &dimensions);
-    layout.check().ok()?;
-    Some(Argument::TensorMap(TensorMap { buffer: io.id(slot)?, first: 0, layout }))
 }
 
 /// How the blocks of a launch share its pieces, as the template's `Pieces` have it: `tiles` of queries of each of `units`, which are
@@ -144,10 +127,10 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     }
     let section = Shares { tiles, units, blocks, more_later: op.window.right.is_some() }.section(op, &tile);
     let maps = [
-        map(op, io, "out", OUT_ROWS),
-        map(op, io, "q", QUERY_ROWS),
-        map(op, io, "k", tile.keys as u32),
-        map(op, io, "v", tile.keys as u32),
+        tensor_map(op, io, "out", OUT_ROWS),
+        tensor_map(op, io, "q", QUERY_ROWS),
+        tensor_map(op, io, "k", tile.keys),
+        tensor_map(op, io, "v", tile.keys),
     ];
     let [Some(out), Some(q), Some(k), Some(v)] = maps else { return TOO_LARGE };
     let arguments = vec![

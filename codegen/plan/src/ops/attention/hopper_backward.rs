@@ -3,15 +3,11 @@
 use super::fused::fields;
 use super::fused_backward::{SHARES, d_q_sum_len, has_shares, int, of_type};
 use super::{Attention, strides};
-use crate::launch::{Argument, Launch};
+use crate::launch::Launch;
 use crate::ops::rowwise::{accumulate, count, elements, kernel, pointer};
 use crate::plan::Io;
 use crate::spec::{KernelSpec, SpecValue, field};
-use crate::tensor_map::{Dimension, Swizzle, TensorLayout, TensorMap};
 use crate::tile::attention_backward_hopper::WarpgroupBlock;
-
-/// Columns of a box: a row of shared memory.
-const BOX_COLUMNS: u32 = 64;
 
 /// Bytes that blocks which run at a time should share: a large part of a Hopper's L2 cache.
 pub(super) const SECTION: usize = 32 << 20;
@@ -34,7 +30,7 @@ pub(super) fn of_keys(op: &Attention, io: &Io, block: WarpgroupBlock, in_turns: 
         int("registers", "r", block.working_registers(op.head_dim)),
         field("wgmma_widths", "", SpecValue::List(block.product_widths(op.head_dim))),
     ]);
-    let map = |slot, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, rows)?));
+    let map = |slot, rows| strides::tensor_map(op, io, slot, rows);
     let mut arguments = vec![
         map("q", block.queries)?,
         map("k", block.keys)?,
@@ -62,22 +58,4 @@ pub(super) fn of_keys(op: &Attention, io: &Io, block: WarpgroupBlock, in_turns: 
 fn section(op: &Attention, io: &Io, group: usize) -> usize {
     let row = op.head_dim * (2 * io.dtype("q").bytes() + 4);
     (SECTION / (group * op.length * row)).max(1)
-}
-
-/// A slot as columns of a head, heads, rows of a sequence and sequences, of which a box takes rows of one head.
-pub(super) fn tensor_map(op: &Attention, io: &Io, slot: &str, rows: usize) -> Option<TensorMap> {
-    let ((heads, length), strides) = (op.extent(slot), op.strides(io, slot));
-    let dimension = |size: usize, stride: usize, extent: u32| Dimension {
-        size: size as u64,
-        stride: stride as u64,
-        extent,
-    };
-    let dimensions = [
-        dimension(op.head_dim, 1, BOX_COLUMNS),
-        dimension(heads, strides.head, 1),
-        dimension(length, strides.row, rows as u32),
-        dimension(op.sequences(io), strides.sequence, 1),
-    ];
-    let layout = TensorLayout::new(io.dtype(slot), Swizzle::Bytes128, &dimensions);
-    Some(TensorMap { buffer: io.id(slot)?, first: 0, layout })
 }

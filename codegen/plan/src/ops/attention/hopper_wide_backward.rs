@@ -2,7 +2,7 @@
 
 use super::fused::fields;
 use super::fused_backward::{SHARES, has_shares, int, of_type};
-use super::hopper_backward::{SECTION, tensor_map};
+use super::hopper_backward::SECTION;
 use super::{Attention, strides};
 use crate::launch::{Argument, Launch};
 use crate::ops::rowwise::{accumulate, count, kernel, pointer};
@@ -77,7 +77,7 @@ fn of_queries(op: &Attention, io: &Io, blocks: WideBlocks) -> Option<Launch> {
 
 /// q, k, v and d_out, with boxes of so many queries and keys.
 fn maps(op: &Attention, io: &Io, queries: usize, keys: usize) -> Option<[Argument; 4]> {
-    let map = |slot, rows| Some(Argument::TensorMap(tensor_map(op, io, slot, rows)?));
+    let map = |slot, rows| strides::tensor_map(op, io, slot, rows);
     Some([map("q", queries)?, map("k", keys)?, map("v", keys)?, map("d_out", queries)?])
 }
 

@@ -7,6 +7,7 @@ use super::{Attention, SHARES};
 use crate::launch::Argument;
 use crate::ops::rowwise::count;
 use crate::plan::Io;
+use crate::tensor_map::{Dimension, Swizzle, TensorLayout, TensorMap};
 
 /// Distances in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,12 @@ impl Attention {
     /// Sequences of a step.
     #[must_use]
     pub fn sequences(&self, io: &Io) -> usize {
-        io.buffer("q").len() / (self.length * self.heads * self.head_dim).max(1)
+        self.sequences_of(io.buffer("q").len())
+    }
+
+    /// Sequences whose queries are so many numbers.
+    pub(super) fn sequences_of(&self, n: usize) -> usize {
+        n / (self.length * self.heads * self.head_dim).max(1)
     }
 
     /// Heads and positions of a sequence in a slot.
@@ -61,6 +67,29 @@ impl Attention {
     }
 }
 
+/// Columns of a box of a tensor map: a row of shared memory.
+const BOX_COLUMNS: usize = 64;
+
+/// A slot as the copy unit knows it: columns, rows, heads, sequences, in boxes of so many rows of a head. None where that unit cannot
+/// reach all of it.
+pub(super) fn tensor_map(op: &Attention, io: &Io, slot: &str, rows: usize) -> Option<Argument> {
+    let ((heads, length), strides) = (op.extent(slot), op.strides(io, slot));
+    let dimension = |size: usize, stride: usize, extent: usize| Dimension {
+        size: size as u64,
+        stride: stride as u64,
+        extent: extent as u32,
+    };
+    let dimensions = [
+        dimension(op.head_dim, 1, BOX_COLUMNS),
+        dimension(length, strides.row, rows),
+        dimension(heads, strides.head, 1),
+        dimension(op.sequences(io), strides.sequence, 1),
+    ];
+    let layout = TensorLayout::new(io.dtype(slot), Swizzle::Bytes128, &dimensions);
+    layout.check().ok()?;
+    Some(Argument::TensorMap(TensorMap { buffer: io.id(slot)?, first: 0, layout }))
+}
+
 /// Kernels count distances between heads and sequences in so many elements: a word of 16 bytes of a 2-byte type.
 const WORD: usize = 8;
 
@@ -89,24 +118,48 @@ mod tests {
     use crate::options::Options;
     use crate::shape::parse_attention_text;
 
+    /// What is found of attention over two sequences in a layout.
+    fn with<T>(layout: &str, find: impl Fn(&Attention, &Io) -> T) -> T {
+        let text = format!(
+            "attention.heads = 6\nattention.kv_heads = 3\nattention.head_dim = 8\nattention.layout = {layout}"
+        );
+        let shape = parse_attention_text(&text).expect("it is whole");
+        let lengths = if layout == "packed" { [5, 5] } else { [5, 7] };
+        let plan = attention_step(&shape, &Options::default(), 2, lengths, Pass::Backward);
+        find(&shape.op(lengths), &plan.io(&plan.steps[0]))
+    }
+
     #[test]
     fn each_layout_has_the_strides_that_its_name_says() {
         let of = |layout: &str, slot: &str| {
-            let text = format!(
-                "attention.heads = 6\nattention.kv_heads = 3\nattention.head_dim = 8\nattention.layout = {layout}"
-            );
-            let shape = parse_attention_text(&text).expect("it is whole");
-            let lengths = if layout == "packed" { [5, 5] } else { [5, 7] };
-            let plan = attention_step(&shape, &Options::default(), 2, lengths, Pass::Backward);
-            let io = plan.io(&plan.steps[0]);
-            let op = shape.op(lengths);
-            assert_eq!(op.sequences(&io), 2);
-            let Strides { row, head, sequence } = op.strides(&io, slot);
-            [row, head, sequence]
+            with(layout, |op, io| {
+                assert_eq!(op.sequences(io), 2);
+                let Strides { row, head, sequence } = op.strides(io, slot);
+                [row, head, sequence]
+            })
         };
         assert_eq!((of("bshd", "q"), of("bshd", "d_k")), ([48, 8, 240], [24, 8, 168]));
         assert_eq!((of("bhsd", "q"), of("bhsd", "d_k")), ([8, 40, 240], [8, 56, 168]));
         assert_eq!((of("packed", "q"), of("packed", "d_v")), ([96, 8, 480], [96, 8, 480]));
         assert_eq!(of("bshd", SHARES[0]), of("bhsd", SHARES[0]));
+    }
+    #[test]
+    fn the_copy_unit_walks_columns_rows_heads_and_sequences_in_every_layout() {
+        let of = |layout: &str, slot: &str| {
+            let Some(Argument::TensorMap(map)) = with(layout, |op, io| tensor_map(op, io, slot, 16)) else {
+                panic!("{layout}: {slot} has none");
+            };
+            assert!(map.layout.dimensions().iter().map(|one| one.extent).eq([64, 16, 1, 1]));
+            map.layout.dimensions().iter().map(|one| (one.size, one.stride)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("bshd", "k"), [(8, 1), (7, 24), (3, 8), (2, 168)]);
+        assert_eq!(of("bhsd", "k"), [(8, 1), (7, 8), (3, 56), (2, 168)]);
+        assert_eq!(of("packed", "q"), [(8, 1), (5, 96), (6, 8), (2, 480)]);
+        // Rows of 8 bytes are none that it can begin at.
+        let narrow = |op: &Attention, io: &Io| {
+            let op = Attention { head_dim: 4, heads: 12, kv_heads: 6, ..op.clone() };
+            tensor_map(&op, io, "k", 16).is_none()
+        };
+        assert!(with("bshd", narrow));
     }
 }
