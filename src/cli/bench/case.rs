@@ -11,6 +11,7 @@ use kernwright_plan::plan::{Mode, Phase, Plan, Read, Step, Write};
 use kernwright_plan::shape::Layout;
 use serde::{Serialize, Serializer};
 use std::error::Error;
+use std::ops::Range;
 use std::time::Instant;
 
 /// What attention is computed of.
@@ -214,31 +215,20 @@ impl Case {
             .map(|(name, heads, length)| plan.add(name, self.dims(heads, length), dtype, role))
     }
 
-    /// Hands over what the inputs of a plan of its are: the drawn numbers again and again, for queries, keys and values one after
-    /// the other, and for the gradient of the output from the first one on.
-    pub(in super::super) fn fill(
-        plan: &Plan,
-        write: &mut dyn FnMut(BufferId, Values<'_>) -> Result<(), ExecutorError>,
-    ) -> Result<(), ExecutorError> {
-        let drawn = drawn();
+    /// The inputs of a plan of its: queries, keys and values one after the other, and gradients of the output, of drawn numbers.
+    pub(in super::super) fn inputs(plan: &Plan) -> Inputs {
         let mut first = 0;
+        let mut all = Vec::new();
         for (index, buffer) in plan.buffers.iter().enumerate() {
             if buffer.role == Role::Input && buffer.view.is_none() {
                 if buffer.name.starts_with('q') || buffer.name.starts_with("d_out") {
                     first = 0;
                 }
-                // In long pieces: element by element it takes as long as all that is measured.
-                let mut values: Vec<f32> = Vec::with_capacity(buffer.len());
-                while values.len() < buffer.len() {
-                    let from = (first + values.len()) % DRAWN;
-                    let rest = (buffer.len() - values.len()).min(DRAWN - from);
-                    values.extend_from_slice(&drawn[from..from + rest]);
-                }
-                write(BufferId(index), Values::Float(&values))?;
+                all.push((BufferId(index), first..first + buffer.len()));
                 first += buffer.len();
             }
         }
-        Ok(())
+        Inputs(all)
     }
 
     /// Seconds of each of `n` runs of a phase of a plan with so many copies; one that is not measured comes first.
@@ -262,6 +252,30 @@ impl Case {
         });
         let seconds = seconds.collect::<Result<Vec<f64>, _>>()?;
         Ok(seconds[1..].iter().map(|seconds| seconds / copies as f64).collect())
+    }
+}
+
+/// Which inputs a plan has, and which of the drawn numbers, repeated without end, each of them holds.
+pub(in super::super) struct Inputs(Vec<(BufferId, Range<usize>)>);
+
+impl Inputs {
+    /// Hands them over.
+    pub(in super::super) fn fill(
+        &self,
+        write: &mut dyn FnMut(BufferId, Values<'_>) -> Result<(), ExecutorError>,
+    ) -> Result<(), ExecutorError> {
+        let drawn = drawn();
+        for (buffer, numbers) in &self.0 {
+            // In long pieces: element by element it takes as long as all that is measured.
+            let mut values: Vec<f32> = Vec::with_capacity(numbers.len());
+            while values.len() < numbers.len() {
+                let from = (numbers.start + values.len()) % DRAWN;
+                let rest = (numbers.len() - values.len()).min(DRAWN - from);
+                values.extend_from_slice(&drawn[from..from + rest]);
+            }
+            write(*buffer, Values::Float(&values))?;
+        }
+        Ok(())
     }
 }
 
@@ -325,7 +339,7 @@ mod tests {
                 }
                 Ok(())
             };
-            Case::fill(&plan, &mut keep).expect("nothing fails");
+            Case::inputs(&plan).fill(&mut keep).expect("nothing fails");
             all
         };
         let [packed, bshd, bhsd] = [Layout::Packed, Layout::Bshd, Layout::Bhsd].map(inputs);

@@ -27,8 +27,9 @@ impl Loaded {
         copies: usize,
     ) -> Result<Self, Box<dyn Error>> {
         let plan = case.plan(options, dtype, copies, 1);
-        let id = executor.load(plan.clone())?;
-        Case::fill(&plan, &mut |buffer, values| executor.write(id, buffer, values))?;
+        let inputs = Case::inputs(&plan);
+        let id = executor.load(plan)?;
+        inputs.fill(&mut |buffer, values| executor.write(id, buffer, values))?;
         Ok(Self { case: *case, id, copies })
     }
 

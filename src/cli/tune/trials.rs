@@ -224,8 +224,9 @@ impl<D: Driver> Trials<D> {
             self.clear()?;
         }
         self.executor.lower_for(self.arch.clone());
-        let id = self.executor.load(plan.clone())?;
-        Case::fill(&plan, &mut |buffer, values| self.executor.write(id, buffer, values))?;
+        let inputs = Case::inputs(&plan);
+        let id = self.executor.load(plan)?;
+        inputs.fill(&mut |buffer, values| self.executor.write(id, buffer, values))?;
         self.executor.run_phase(id, Phase::Forward, MicroStep::First)?;
         self.executor.wait()?;
         self.held += bytes;
@@ -311,7 +312,7 @@ impl<D: Driver> Machine for Trials<D> {
         self.executor.lower_for(self.arch.clone());
         let id = self.executor.load(plan.clone())?;
         let mut lockstep = Lockstep::new(&plan)?;
-        Case::fill(&plan, &mut |buffer, values| lockstep.write(buffer, values))?;
+        Case::inputs(&plan).fill(&mut |buffer, values| lockstep.write(buffer, values))?;
         if unit.pass != Pass::Forward {
             // Gradients begin with the true output.
             lockstep.step_repeatedly(&mut self.executor, id, (0, MicroStep::First), &mut |_, _| Ok(false))?;
