@@ -198,6 +198,16 @@ fn attention_is_timed_alone() {
     assert_eq!((row["kv_heads"].as_u64(), row["causal"].as_bool()), (Some(2), Some(true)));
     let text = program.ok(&format!("bench attention {flags} --full --window 4"));
     assert!(text.contains("1 x 4/2 x 32 x 8") && text.contains("full, window 4"), "{text}");
+    // No host does so much, and a rate that is shown as 0.0 says nothing.
+    assert!(text.contains("FLOP/s") && !text.contains("TFLOP/s"), "{text}");
+    let help = program.ok("bench attention --help");
+    for said in [&text, &help] {
+        for form in ["`free` is the backward pass that adds", "`ordered` is the one that gives the same bits"]
+        {
+            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(said.contains(form), "{form}: {said}");
+        }
+    }
     let rows = parsed(&program.ok(&format!("bench attention {flags} --key-length 50 --layout bhsd --json")));
     let row = &rows[0];
     assert!(row["ordered"]["milliseconds"].as_f64().is_some_and(|time| time > 0.0), "{row}");
@@ -226,9 +236,6 @@ fn attention_without_a_gpu_is_one_small_shape_in_the_type_of_the_cpu() {
 fn wrong_usage_of_bench_attention_exits_with_2() {
     for (flags, wanted) in [
         ("--heads 4 --kv-heads 3", "`--kv-heads` must divide `--heads` (`4`), found `3`"),
-        ("--softcap 0", "it must be a number above 0.000001 and at most 1000000"),
-        ("--softcap nan", "it must be a number above 0.000001"),
-        ("--window 0", "0 is not in 1.."),
         ("--batch 65535 --length 1048576", "`--batch` times `--length` must be below 2^31"),
         ("--length 8 --key-length 9 --layout packed", "`--key-length` must be `--length` (`8`), found `9`"),
         ("--layout sbhd", "[possible values: bshd, bhsd, packed]"),
@@ -243,6 +250,55 @@ fn wrong_usage_of_bench_attention_exits_with_2() {
     }
     let error = Program::new().fails("bench attention --peers --precision fp32", 2);
     assert!(error.contains("`--peers` takes `bf16` or `fp16`, found `--precision fp32`"), "{error}");
+}
+
+#[test]
+fn bench_and_tune_hold_what_attention_is_computed_of_to_the_same_bounds() {
+    let program = Program::new();
+    let cap = "it must be a number above 1e-6 up to 1000000.0";
+    for (flags, wanted) in [
+        ("--softcap 0", cap),
+        ("--softcap nan", cap),
+        ("--softcap 1e300", cap),
+        ("--window 0", "it must be a whole number from 1 to 1048576"),
+        ("--head-dim 12", "it must be a multiple of 8 up to 256"),
+        ("--head-dim 264", "it must be a multiple of 8 up to 256"),
+        ("--length 1048577", "1048577 is not in 1..=1048576"),
+        ("--batch 65536", "65536 is not in 1..=65535"),
+    ] {
+        for command in ["bench attention --device cpu", "tune attention --list"] {
+            let error = program.fails(&format!("{command} {flags}"), 2);
+            assert!(error.contains(wanted), "{command} {flags}: {error}");
+        }
+    }
+}
+
+#[test]
+fn what_would_be_tuned_is_listed_once_in_the_order_of_the_flags() {
+    let program = Program::new();
+    let list = |flags: &str| program.ok(&format!("tune attention --list {flags}"));
+    let once = list(
+        "--head-dim 128,64 --group 3 --length 1024 --mask full,causal --pass free,forward --precision fp16",
+    );
+    let again = "--head-dim 128,64,128 --group 3,3 --length 1024,1024 --mask full,causal,full --pass free,forward,free";
+    assert_eq!(list(again), once);
+    let places: Vec<&str> = once.lines().filter_map(|line| line.split("  ").next()).skip(1).collect();
+    let expected = [128, 64].map(|head_dim| {
+        let heads = 1536 / head_dim / 3 * 3;
+        let of = |mask: &str, pass: &str| {
+            format!("16 x {heads}/{} x 1024 x {head_dim}, {mask}, {pass}", heads / 3)
+        };
+        [("full", "free backward"), ("full", "forward"), ("causal", "free backward"), ("causal", "forward")]
+            .map(|(mask, pass)| of(mask, pass))
+    });
+    assert_eq!(places[..8], expected.concat());
+    let model = |length: &str| program.ok(&format!("tune --preset tiny --list --length {length}"));
+    assert_eq!(model("64,32,64"), model("64,32"));
+    let error = program.fails("tune attention --list --precision fp32", 2);
+    assert!(
+        error.contains("'fp32' for '--precision") && error.contains("[possible values: bf16, fp16]"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -265,7 +321,7 @@ fn a_profile_adds_up_and_leaves_a_page() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("GEMM: "));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write `missing/page.html`"));
     let text = program.ok(&format!("profile {SMALL} --batch 1 --steps 1"));
-    assert!(text.contains("GEMM: "), "{text}");
+    assert!(text.contains("GEMM: ") && text.contains("FLOP/s") && !text.contains("TFLOP/s"), "{text}");
 }
 
 #[test]

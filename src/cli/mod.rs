@@ -3,6 +3,7 @@
 //! One file per command. Exit codes: 0 done, 1 failed (one line on standard error says why and what to do), 2 wrong
 //! usage, 130 and 143 stopped by SIGINT and SIGTERM after saving.
 
+mod attention_values;
 mod bench;
 mod check;
 mod cuda;

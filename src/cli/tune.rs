@@ -182,7 +182,7 @@ fn open(
     let room = usize::try_from(facts.memory / 4)?;
     let trials = Trials {
         options: device::options(&executor),
-        dtype: arguments.dtype()?,
+        dtype: arguments.precision,
         repeats: arguments.steps,
         odd_length: ODD_LENGTH,
         arch: executor.arch().clone(),

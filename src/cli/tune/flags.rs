@@ -1,12 +1,12 @@
 //! Flags of `tune`: what is tuned, on what, for how long, and where it is written.
 
 use super::super::Declared;
+use super::super::attention_values::{self as values, BATCHES, LENGTHS};
 use super::super::bench::Case;
 use super::super::device::{self, Asked};
 use super::super::gpu;
-use super::super::plan_flags::precisions;
 use super::super::shape::ShapeArguments;
-use super::units::{GRID_GROUPS, GRID_HEADS, GRID_LENGTHS, Pass, case, of_model};
+use super::units::{GRID_GROUPS, GRID_HEADS, GRID_LENGTHS, Pass, case, each_once, of_model};
 use clap::{Args, ValueEnum};
 use kernwright_plan::arch::{self, Arch};
 use kernwright_plan::dtype::Dtype;
@@ -38,13 +38,13 @@ pub(in super::super) struct Arguments {
     #[command(flatten)]
     shape: ShapeArguments,
     /// Sequences of a model's step
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(BATCHES))]
     batch: u32,
     /// Lengths of sequences, between commas or repeated [default: one of each kind; of a model its context, 1024 at most]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(LENGTHS))]
     length: Vec<u32>,
     /// Widths of heads of the grid
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = GRID_HEADS, value_parser = clap::value_parser!(u32).range(8..=256))]
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = GRID_HEADS, value_parser = values::head_dim)]
     head_dim: Vec<u32>,
     /// Query heads of a head of keys in the grid
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = GRID_GROUPS, value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -56,10 +56,10 @@ pub(in super::super) struct Arguments {
     #[arg(long, value_name = "MASK", value_delimiter = ',', default_values = ["causal", "full"], value_enum)]
     mask: Vec<GridMask>,
     /// A query sees only keys nearer than this, in the whole grid
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = values::window)]
     window: Option<u32>,
     /// Bound of the scores, in the whole grid
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", value_parser = values::softcap)]
     softcap: Option<f64>,
     /// Passes that are timed
     #[arg(long, value_name = "PASS", value_delimiter = ',', default_values = ["forward", "ordered", "free"], value_enum)]
@@ -71,8 +71,8 @@ pub(in super::super) struct Arguments {
     #[arg(long, alias = "gpu-family", value_name = "GPU", value_parser = gpu::parse)]
     pub(super) arch: Option<Gpu>,
     /// Element type
-    #[arg(long, value_name = "TYPE", default_value = "bf16", value_parser = precisions())]
-    precision: String,
+    #[arg(long, value_name = "TYPE", default_value = "bf16", value_parser = values::narrow())]
+    pub(super) precision: Dtype,
     /// Measured replays of each tile; the median counts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) steps: u32,
@@ -129,11 +129,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Arguments {
-    /// The shapes.
+    /// The shapes, each once.
     pub(super) fn cases(&self, declared: Option<Declared>) -> Result<Vec<Case>, Box<dyn Error>> {
-        if let Some(cap) = self.softcap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
-            return Err(format!("`--softcap` must be a number above 0, found `{cap}`").into());
-        }
         let is_model = self.shape.is_given() || (self.what.is_none() && declared.is_some());
         let mut all: Vec<Case> = Vec::new();
         if is_model {
@@ -143,15 +140,10 @@ impl Arguments {
             for length in lengths {
                 all.extend(of_model(&shape, self.batch as usize, *length as usize));
             }
-            return Ok(all);
+            return Ok(each_once(all));
         }
         let lengths = if self.length.is_empty() { &GRID_LENGTHS[..] } else { &self.length };
         for head_dim in &self.head_dim {
-            if !head_dim.is_multiple_of(8) {
-                return Err(
-                    format!("`--head-dim` must be a multiple of 8 up to 256, found `{head_dim}`").into()
-                );
-            }
             for mask in &self.mask {
                 let causal = *mask == GridMask::Causal;
                 let window = self.window.map(|window| window as usize);
@@ -163,26 +155,12 @@ impl Arguments {
                 }
             }
         }
-        Ok(all)
+        Ok(each_once(all))
     }
 
-    /// The passes, each once.
+    /// The passes.
     pub(super) fn passes(&self) -> Vec<Pass> {
-        let mut all = Vec::new();
-        for pass in &self.pass {
-            if !all.contains(pass) {
-                all.push(*pass);
-            }
-        }
-        all
-    }
-
-    /// The element type.
-    pub(super) fn dtype(&self) -> Result<Dtype, String> {
-        match Dtype::precision(&self.precision) {
-            Some(dtype) if dtype.bytes() == 2 => Ok(dtype),
-            _ => Err(format!("`--precision` must be a 2-byte type here, found `{}`", self.precision)),
-        }
+        each_once(self.pass.iter().copied())
     }
 
     /// The target of a list, without a GPU to ask.

@@ -21,9 +21,9 @@ use serde::Serialize;
 pub(super) enum Pass {
     /// The output
     Forward,
-    /// Gradients whose sums have one order
+    /// Gradients that have the same bits every time, the default in training
     Ordered,
-    /// Gradients whose sums have any
+    /// Gradients with that of queries added in any order, so that its last bits may differ from run to run
     Free,
 }
 
@@ -58,15 +58,22 @@ pub(super) fn case([head_dim, group, length]: [usize; 3], heads: Option<usize>, 
 /// The shapes of attention in a training step, each once.
 pub(super) fn of_model(shape: &Shape, batch: usize, length: usize) -> Vec<Case> {
     let plan = train_step(shape, &Options::default(), batch, length);
-    let mut all: Vec<Case> = Vec::new();
-    for step in &plan.steps {
-        let Op::Attention(op) = &step.op else { continue };
-        let case = Case::of(op, plan.io(step).rows("q") / op.length.max(1));
-        if !all.contains(&case) {
-            all.push(case);
+    let cases = plan.steps.iter().filter_map(|step| {
+        let Op::Attention(op) = &step.op else { return None };
+        Some(Case::of(op, plan.io(step).rows("q") / op.length.max(1)))
+    });
+    each_once(cases)
+}
+
+/// Those that differ, in the order of their first ones.
+pub(super) fn each_once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in all {
+        if !once.contains(&one) {
+            once.push(one);
         }
     }
-    all
+    once
 }
 
 /// The kernels of these passes over these shapes.
