@@ -11,7 +11,8 @@ mod rows;
 use super::bench::{Data, LEARNING_RATE, Prepared, Setting, Spread, Training};
 use super::shape::changed::ChangedShape;
 use super::table::{Row, Side, Table};
-use super::{Declared, Outcome, units};
+use super::units::{self, Rates};
+use super::{Declared, Outcome};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
 use clap::Args;
@@ -165,13 +166,14 @@ fn lines(document: &Document) -> Vec<String> {
         ),
         String::new(),
     ];
+    let rates = document.rates();
     let columns = vec![
         ("kernel", Side::Left),
         ("launches", Side::Right),
         ("ms", Side::Right),
         ("share", Side::Right),
-        ("TB/s", Side::Right),
-        ("TFLOP/s", Side::Right),
+        (rates[0].title, Side::Right),
+        (rates[1].title, Side::Right),
         ("roofline", Side::Right),
     ];
     let mut table = Table { columns, rows: Vec::new() };
@@ -179,28 +181,25 @@ fn lines(document: &Document) -> Vec<String> {
         let share = 100.0 * seconds / kernel_seconds;
         table.rows.push(Row::Heading(format!("{group}: {:.3} ms, {share:.1}%", 1e3 * seconds)));
         for row in document.kernels.iter().filter(|row| row.group == *group) {
-            table.rows.push(Row::Cells(cells(row)));
+            table.rows.push(Row::Cells(cells(row, rates)));
         }
     }
     if !document.steps.is_empty() {
         table.rows.push(Row::Heading(format!("{WHOLES}:")));
-        table.rows.extend(document.steps.iter().map(|row| Row::Cells(cells(row))));
+        table.rows.extend(document.steps.iter().map(|row| Row::Cells(cells(row, rates))));
     }
     lines.extend(table.lines());
     lines
 }
 
-fn cells(row: &KernelRow) -> Vec<String> {
-    let rate = |rate: Option<f64>, unit: f64, decimals: usize| {
-        rate.map_or("n/a".to_owned(), |rate| format!("{:.decimals$}", rate / unit))
-    };
+fn cells(row: &KernelRow, [bytes, flops]: [Rates; 2]) -> Vec<String> {
     vec![
         format!("  {}", row.kernel),
         row.launches.to_string(),
         format!("{:.3}", 1e3 * row.seconds),
         format!("{:.1}%", 100.0 * row.share),
-        rate(row.bytes_per_second, 1e12, 2),
-        rate(row.flops_per_second, 1e12, 1),
+        bytes.cell(row.bytes_per_second),
+        flops.cell(row.flops_per_second),
         row.of_roofline.map_or("n/a".to_owned(), |share| format!("{:.0}%", 100.0 * share)),
     ]
 }

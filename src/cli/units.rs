@@ -28,6 +28,45 @@ pub(super) fn grouped(value: usize) -> String {
     text
 }
 
+/// A column of rates that are read against each other: all in the unit that suits the greatest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rates {
+    /// The unit.
+    pub(super) title: &'static str,
+    one: f64,
+    decimals: usize,
+}
+
+impl Rates {
+    /// Of numbers of FLOP/s.
+    pub(super) fn of_flops(all: impl IntoIterator<Item = f64>) -> Self {
+        Self::of(["MFLOP/s", "GFLOP/s", "TFLOP/s"], 1, all)
+    }
+
+    /// Of numbers of bytes per second.
+    pub(super) fn of_bytes(all: impl IntoIterator<Item = f64>) -> Self {
+        Self::of(["MB/s", "GB/s", "TB/s"], 2, all)
+    }
+
+    /// Units in steps of 1000, the first of which is a million.
+    fn of(units: [&'static str; 3], decimals: usize, all: impl IntoIterator<Item = f64>) -> Self {
+        let greatest = all.into_iter().fold(0.0, f64::max);
+        let [millions, billions, trillions] = units;
+        let (title, one) = match greatest {
+            _ if greatest >= 1e12 => (trillions, 1e12),
+            _ if greatest >= 1e9 => (billions, 1e9),
+            _ => (millions, 1e6),
+        };
+        Self { title, one, decimals }
+    }
+
+    /// A number without its unit.
+    pub(super) fn cell(&self, rate: Option<f64>) -> String {
+        let decimals = self.decimals;
+        rate.map_or("n/a".to_owned(), |rate| format!("{:.decimals$}", rate / self.one))
+    }
+}
+
 fn scaled(value: f64, step: f64, prefixes: &[&str], unit: &str) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -84,5 +123,21 @@ mod tests {
             "1,235,814,400",
         ];
         assert_eq!(shown, wanted);
+    }
+    #[test]
+    fn a_column_of_rates_is_in_the_unit_of_its_greatest() {
+        let column = |rates: Rates, all: &[f64]| {
+            let cells = all.iter().map(|rate| rates.cell(Some(*rate)));
+            (rates.title, cells.collect::<Vec<_>>().join(" "))
+        };
+        let of_flops = |all: &[f64]| column(Rates::of_flops(all.iter().copied()), all);
+        assert_eq!(of_flops(&[989.5e12, 3.25e10]), ("TFLOP/s", "989.5 0.0".to_owned()));
+        assert_eq!(of_flops(&[1e12]), ("TFLOP/s", "1.0".to_owned()));
+        assert_eq!(of_flops(&[3.25e10, 0.4e9]), ("GFLOP/s", "32.5 0.4".to_owned()));
+        assert_eq!(of_flops(&[0.9e9, 2e5]), ("MFLOP/s", "900.0 0.2".to_owned()));
+        let bytes = [4.21e12, 3e10];
+        assert_eq!(column(Rates::of_bytes(bytes), &bytes), ("TB/s", "4.21 0.03".to_owned()));
+        let none = Rates::of_bytes([]);
+        assert_eq!((none.title, none.cell(None).as_str()), ("MB/s", "n/a"));
     }
 }

@@ -12,6 +12,7 @@ use super::super::plan_flags::PlanFlags;
 use super::super::progress;
 use super::super::shape::ShapeArguments;
 use super::super::table::{Row, Side, Table};
+use super::super::units::{self, Rates};
 use super::super::{Declared, Outcome};
 use crate::environment::Environment;
 use crate::terminal::{line, note};
@@ -119,7 +120,7 @@ impl Measured {
         }
     }
 
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self, rates: Rates) -> Vec<String> {
         let Shaped { name, direction, m, n, k, times, types, added, per_step, .. } = &self.shape;
         let times = if *times == 1 { String::new() } else { format!("{times} x ") };
         vec![
@@ -130,9 +131,9 @@ impl Measured {
             added.clone(),
             per_step.to_string(),
             format!("{:.4}", self.first_milliseconds),
-            format!("{:.0}", self.first_tflops),
+            rates.cell(Some(1e12 * self.first_tflops)),
             format!("{:.4}", self.best_milliseconds),
-            format!("{:.0}", self.best_tflops),
+            rates.cell(Some(1e12 * self.best_tflops)),
             format!("{:.2}x", self.gain),
             self.share.map_or("n/a".to_owned(), |share| format!("{:.0}%", 100.0 * share)),
         ]
@@ -225,6 +226,7 @@ fn lines(document: &Document<'_>) -> Vec<String> {
     let peak = card.map_or("its peak is not known".to_owned(), |card| format!("peak of {card}"));
     let mut lines =
         vec![format!("{model}: {batch} x {length} tokens, on {gpu} ({peak}), cuBLASLt {library}\n")];
+    let rates = Rates::of_flops(shapes.iter().map(|shape| 1e12 * shape.best_tflops));
     let titles = [
         ("product", Side::Left),
         ("of", Side::Left),
@@ -233,19 +235,19 @@ fn lines(document: &Document<'_>) -> Vec<String> {
         ("adds", Side::Left),
         ("per step", Side::Right),
         ("first ms", Side::Right),
-        ("TFLOP/s", Side::Right),
+        (rates.title, Side::Right),
         ("best ms", Side::Right),
-        ("TFLOP/s", Side::Right),
+        (rates.title, Side::Right),
         ("gain", Side::Right),
         ("peak", Side::Right),
     ];
-    let rows = shapes.iter().map(|shape| Row::Cells(shape.cells())).collect();
+    let rows = shapes.iter().map(|shape| Row::Cells(shape.cells(rates))).collect();
     lines.extend(Table { columns: titles.to_vec(), rows }.lines());
     let Totals { products, first_milliseconds: first, best_milliseconds: best, tflops } = totals;
     lines.push(format!(
-        "\n{products} products per step: {first:.2} ms by the first algorithms, {best:.2} ms by the best ({:.2}x, {tflops:.0} \
-         TFLOP/s)",
-        first / best
+        "\n{products} products per step: {first:.2} ms by the first algorithms, {best:.2} ms by the best ({:.2}x, {})",
+        first / best,
+        units::quantity(1e12 * tflops, "FLOP/s")
     ));
     lines
 }
@@ -276,7 +278,7 @@ mod tests {
         let totals = totals(&all);
         assert!((totals.first_milliseconds - 2.0 * totals.products as f64).abs() < 1e-6);
         let unknown = measured(None);
-        assert!(unknown.iter().all(|one| one.cells().last().unwrap() == "n/a"));
+        assert!(unknown.iter().all(|one| one.cells(Rates::of_flops([])).last().unwrap() == "n/a"));
     }
 
     #[test]

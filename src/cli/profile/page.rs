@@ -5,7 +5,7 @@
 use super::groups::colour;
 use super::roofline;
 use super::rows::{Document, Group, KernelRow};
-use crate::cli::units;
+use crate::cli::units::{self, Rates};
 use std::fmt::Write as _;
 
 const STYLE: &str = "\
@@ -66,9 +66,10 @@ pub(super) fn page(document: &Document) -> String {
             );
         }
     }
-    page.push_str(&table("Kernels", "kernel", &document.kernels));
+    let rates = document.rates();
+    page.push_str(&table("Kernels", "kernel", &document.kernels, rates));
     if !document.steps.is_empty() {
-        page.push_str(&table("Steps of several launches, each as a whole", "step", &document.steps));
+        page.push_str(&table("Steps of several launches, each as a whole", "step", &document.steps, rates));
     }
     page.push_str("</body>\n</html>\n");
     page
@@ -98,14 +99,14 @@ fn groups(groups: &[Group]) -> String {
     text + "</ul>\n"
 }
 
-fn table(title: &str, of: &str, rows: &[KernelRow]) -> String {
+fn table(title: &str, of: &str, rows: &[KernelRow], [bytes, flops]: [Rates; 2]) -> String {
     let mut text = format!(
         "<h2>{title}</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>{of}</th><th></th><th>launches</th><th>ms</th>\
-         <th>share</th><th>TB/s</th><th>TFLOP/s</th><th>roofline</th></tr></thead>\n<tbody>\n"
+         <th>share</th><th>{}</th><th>{}</th><th>roofline</th></tr></thead>\n<tbody>\n",
+        bytes.title, flops.title
     );
     let most = rows.iter().map(|row| row.share).fold(0.0, f64::max);
     for row in rows {
-        let rate = |rate: Option<f64>| rate.map_or("n/a".to_owned(), |rate| format!("{:.2}", rate / 1e12));
         let _ = writeln!(
             text,
             "<tr><td><code>{}</code></td><td class=\"bar\"><div style=\"width:{:.1}%;background:{}\"></div></td>\
@@ -116,8 +117,8 @@ fn table(title: &str, of: &str, rows: &[KernelRow]) -> String {
             row.launches,
             1e3 * row.seconds,
             100.0 * row.share,
-            rate(row.bytes_per_second),
-            rate(row.flops_per_second),
+            bytes.cell(row.bytes_per_second),
+            flops.cell(row.flops_per_second),
             row.of_roofline.map_or("n/a".to_owned(), |share| format!("{:.0}%", 100.0 * share))
         );
     }
@@ -185,6 +186,9 @@ mod tests {
         assert!(page.contains("a &lt;b&gt; &amp; &quot;c&quot;") && !page.contains("a <b>"));
         assert!(page.contains("<code>8x8 by 8x8</code>") && page.contains("<code>norm&lt;1&gt;</code>"));
         assert_eq!(page.matches("<circle").count(), 3, "none is of a kernel that is not rated");
+        assert!(
+            page.contains("<th>TB/s</th><th>TFLOP/s</th>") && page.contains("<td>2.00</td><td>1000.0</td>")
+        );
         assert!(page.contains("<code>sums</code>") && page.contains("<code>norm_backward</code>"));
         assert!(page.contains("prefers-color-scheme: dark"));
         for tag in ["table", "svg", "div", "ul", "body", "html"] {

@@ -6,6 +6,7 @@
 //! not rated, but the step is, as a whole.
 
 use super::groups::{self, GROUPS};
+use crate::cli::units::Rates;
 use kernwright_plan::arch::Arch;
 use kernwright_plan::buffer::BufferId;
 use kernwright_plan::card::Card;
@@ -45,6 +46,17 @@ pub(super) struct Document {
     pub(super) kernels: Vec<KernelRow>,
     /// Steps with kernels that are not rated, by their ops; their time is that of rows above.
     pub(super) steps: Vec<KernelRow>,
+}
+
+impl Document {
+    /// How bytes and FLOPs per second are shown.
+    pub(super) fn rates(&self) -> [Rates; 2] {
+        let rows = || self.kernels.iter().chain(&self.steps);
+        [
+            Rates::of_bytes(rows().filter_map(|row| row.bytes_per_second)),
+            Rates::of_flops(rows().filter_map(|row| row.flops_per_second)),
+        ]
+    }
 }
 
 /// What a card does per second.

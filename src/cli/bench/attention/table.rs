@@ -2,8 +2,10 @@
 
 use super::super::ablation::Stage;
 use super::super::peers::{Errors, NAIVE, Peers, Times};
+use super::flags::FORMS;
 use super::{Measured, Pass};
-use crate::cli::table::{Row, Side, Table};
+use crate::cli::table::{Row, Side, Table, wrapped};
+use crate::cli::units::Rates;
 use crate::terminal::note;
 use std::collections::BTreeSet;
 
@@ -12,9 +14,11 @@ type OfPeer = fn(&Times) -> f64;
 
 pub(super) fn table(rows: &[Measured], device: &str, about: &str, ablated: Option<Stage>) -> Vec<String> {
     let with_peers = !about.is_empty();
+    let rates = rows.iter().flat_map(Measured::passes).filter_map(|(pass, _)| Some(pass?.flops_per_second()));
+    let rates = Rates::of_flops(rates);
     let mut columns = vec![("batch x heads/kv x length x head_dim", Side::Left), ("mask", Side::Left)];
     for name in ["forward ms", "free ms", "ordered ms"] {
-        columns.extend([(name, Side::Right), ("TFLOP/s", Side::Right)]);
+        columns.extend([(name, Side::Right), (rates.title, Side::Right)]);
         if with_peers {
             columns.extend([("best peer", Side::Right), ("ratio", Side::Right)]);
         }
@@ -28,13 +32,13 @@ pub(super) fn table(rows: &[Measured], device: &str, about: &str, ablated: Optio
     if let Some(stage) = ablated {
         lines.push(format!("without {}: times alone mean something, results are wrong", stage.name()));
     }
+    lines.extend(wrapped("", FORMS));
     lines.push(String::new());
     let cells = |row: &Measured| {
         let mut cells = vec![row.case.sizes(), row.case.mask()];
         for (pass, of) in row.passes() {
-            cells.extend(pass.map_or(["n/a".to_owned(), "n/a".to_owned()], |pass| {
-                [format!("{:.4}", pass.milliseconds), format!("{:.1}", pass.tflops)]
-            }));
+            cells.push(pass.map_or("n/a".to_owned(), |pass| format!("{:.4}", pass.milliseconds)));
+            cells.push(rates.cell(pass.map(|pass| pass.flops_per_second())));
             let best = row.peers.as_ref().and_then(|peers| peers.best(of));
             if with_peers {
                 cells.push(best.map_or("none".to_owned(), |(name, time)| format!("{name} {time:.4}")));
