@@ -33,11 +33,14 @@ fn op(row: &Row) -> Attention {
     }
 }
 
-/// A row for any length, alone in its table.
+/// A row for any length and number of heads, alone in its table.
 fn with(arch: &Arch, row: &Row) -> Arch {
     let when = When { length: None, ..row.when.clone() };
-    let table =
-        Table { arch: arch.name.to_string(), card: String::new(), rows: vec![Row { when, ..row.clone() }] };
+    let table = Table {
+        arch: arch.name.to_string(),
+        card: String::new(),
+        rows: vec![Row { when, measured: None, ..row.clone() }],
+    };
     Arch { tuned: Some(Arc::new(table)), ..arch.clone() }
 }
 
@@ -49,7 +52,7 @@ fn cases(all: bool) -> Vec<(Case, Arch)> {
         let arch = arch::find(&table.arch).unwrap_or_else(|| panic!("no GPU `{}`", table.arch));
         for row in table.rows {
             let kernel = KERNELS.iter().find(|kernel| kernel.name == row.kernel).expect("it was read");
-            let tile_op = op(&row).for_tiles(Dtype::Bf16, row.when.ordered.unwrap_or(true));
+            let tile_op = op(&row).for_tiles(Dtype::Bf16, 1, row.when.ordered.unwrap_or(true));
             if (kernel.by_rule)(&tile_op, arch).as_ref() != Some(&row.values) {
                 let (tile, file) = if all { (row.values.clone(), "") } else { (Vec::new(), *file) };
                 rows.entry((row.kernel, tile, file)).or_insert((row, arch));

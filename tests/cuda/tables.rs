@@ -34,7 +34,7 @@ fn of_row(row: &Row, arch: &Arch) -> Vec<KernelSpec> {
     let options = Options { deterministic, in_turns: takes_turns(arch), ..Options::default() };
     let of = |values: Vec<usize>| {
         let when = When { length: None, ..row.when.clone() };
-        let rows = vec![Row { when, values, ..row.clone() }];
+        let rows = vec![Row { when, values, measured: None, ..row.clone() }];
         let tuned = Some(Arc::new(Table { rows, ..Table::default() }));
         let arch = Arch { tuned, ..arch.clone() };
         let plans =
@@ -42,7 +42,7 @@ fn of_row(row: &Row, arch: &Arch) -> Vec<KernelSpec> {
         plans.iter().flat_map(|plan| of_plan(plan, &arch)).collect::<Vec<_>>()
     };
     let kernel = KERNELS.iter().find(|kernel| kernel.name == row.kernel).expect("it was read");
-    let rule = (kernel.by_rule)(&attention.for_tiles(Dtype::Bf16, deterministic), arch);
+    let rule = (kernel.by_rule)(&attention.for_tiles(Dtype::Bf16, 1, deterministic), arch);
     let by_rule = rule.map(of).unwrap_or_default();
     of(row.values.clone()).into_iter().filter(|spec| !by_rule.contains(spec)).collect()
 }

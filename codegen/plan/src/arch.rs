@@ -6,6 +6,7 @@
 
 pub mod custom;
 
+use crate::card;
 use crate::tuning::{self, TILES, Table};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -35,6 +36,9 @@ pub struct Arch {
     pub card: &'static str,
     /// Tiles that somebody measured for it, which come before those that Kernwright has.
     pub tuned: Option<Arc<Table>>,
+    /// Of the tiles that come into question for an op the one of that number, by preference, for who enumerates what any batch may
+    /// choose; where there is none, the best for the batch.
+    pub nth_tile: Option<usize>,
 }
 
 /// What CUDA keeps for itself of the shared memory of each block, bytes.
@@ -82,6 +86,7 @@ const fn row(
         nvrtc: Some(nvrtc),
         card,
         tuned: None,
+        nth_tile: None,
     }
 }
 
@@ -134,6 +139,13 @@ impl Arch {
         (number / 10, number % 10)
     }
 
+    /// Multiprocessors of the card that stands for it; as many as large ones have where nobody knows.
+    #[must_use]
+    pub fn multiprocessors(&self) -> usize {
+        let card = card::ALL.iter().find(|card| card.name == self.card);
+        card.and_then(|card| card.multiprocessors).map_or(128, |n| n as usize)
+    }
+
     /// Bytes of shared memory that a block is to ask for here, so that a multiprocessor runs no more of its like at a time than one
     /// of `other` would: for who measures kernels of `other` on this GPU.
     #[must_use]
@@ -171,7 +183,6 @@ impl Arch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::card;
 
     #[test]
     fn a_number_without_its_letter_is_understood() {

@@ -190,7 +190,9 @@ mod tests {
         for shape in shapes() {
             for arch in arch::ALL {
                 let all = of_plans(&attention_plans(&shape), arch);
-                for (batch, length) in [(1, 1), (3, 77), (2, 1000), (64, 512), (1, 20_000)] {
+                for (batch, length) in
+                    [(1, 1), (3, 77), (2, 1000), (64, 512), (1, 2048), (64, 2048), (1, 20_000)]
+                {
                     for (in_turns, multiprocessors) in [(false, None), (true, Some(132)), (false, Some(28))] {
                         let options = Options { in_turns, multiprocessors, ..Options::default() };
                         for pass in Pass::ALL {

@@ -4,12 +4,14 @@ use crate::arch::Arch;
 use crate::attention_step::{Pass, attention_step};
 use crate::dtype;
 use crate::launch::{Launch, Lowered};
+use crate::ops::Op;
 use crate::options::{AttentionPath, Options};
 use crate::passes::split_heads;
 use crate::passes::{ABLATIONS, MULTI_TENSOR_UPDATE, SWITCHES, forward::Head, forward_step, train_step};
-use crate::plan::Plan;
+use crate::plan::{Plan, Step};
 use crate::shape::{AttentionShape, Shape};
 use crate::spec::KernelSpec;
+use crate::tile;
 use crate::tuning::LENGTHS;
 
 /// Every kernel, sorted by name, each once.
@@ -18,8 +20,8 @@ pub fn kernels(shape: &Shape, arch: &Arch) -> Vec<KernelSpec> {
     of_plans(&plans(shape), arch)
 }
 
-/// Plans that between them have every kernel, on any GPU. But for attention's, which may differ between kinds of lengths,
-/// kernels do not depend on batch and length, so small plans of every kind, in every precision, with and without each
+/// Plans that between them have every kernel, on any GPU. But for attention's, which may differ between kinds of lengths and, as
+/// [`of_plans`] knows, between batches, kernels do not depend on batch and length, so small plans of every kind, in every precision, with and without each
 /// fusion, name them all; a test proves it for other lengths.
 #[must_use]
 pub fn plans(shape: &Shape) -> Vec<Plan> {
@@ -81,11 +83,19 @@ pub fn attention_plans(shape: &AttentionShape) -> Vec<Plan> {
     plans
 }
 
-/// The kernels of some plans, sorted by name, each once.
+/// The kernels of some plans over any batch, sorted by name, each once.
 #[must_use]
 pub fn of_plans(plans: &[Plan], arch: &Arch) -> Vec<KernelSpec> {
-    let mut specs: Vec<_> =
-        plans.iter().flat_map(|plan| of_plan(plan, arch)).map(|spec| (spec.name(), spec)).collect();
+    // Of attention each tile that some batch may choose.
+    let nth: Vec<Arch> =
+        (0..tile::rounds::MOST).map(|n| Arch { nth_tile: Some(n), ..arch.clone() }).collect();
+    let of_step = |plan: &Plan, step: &Step| -> Vec<KernelSpec> {
+        let archs =
+            if matches!(step.op, Op::Attention(_) | Op::AttentionBackward(_)) { &nth[..] } else { &nth[..1] };
+        archs.iter().flat_map(|arch| of_step(plan, step, arch)).collect()
+    };
+    let of_plan = |plan: &Plan| plan.steps.iter().flat_map(|step| of_step(plan, step)).collect::<Vec<_>>();
+    let mut specs: Vec<_> = plans.iter().flat_map(of_plan).map(|spec| (spec.name(), spec)).collect();
     specs.sort_by(|(one, _), (other, _)| one.cmp(other));
     specs.dedup_by(|(one, _), (other, _)| one == other);
     specs.into_iter().map(|(_, spec)| spec).collect()
@@ -94,14 +104,14 @@ pub fn of_plans(plans: &[Plan], arch: &Arch) -> Vec<KernelSpec> {
 /// The kernels of one plan, in the order of its steps.
 #[must_use]
 pub fn of_plan(plan: &Plan, arch: &Arch) -> Vec<KernelSpec> {
-    let mut specs = Vec::new();
-    for step in &plan.steps {
-        if let Lowered::Launches(launches) = step.op.lower(&plan.io(step), arch) {
-            specs.extend(launches.into_iter().filter_map(|launch| match launch {
-                Launch::Kernel { spec, .. } => Some(spec),
-                _ => None,
-            }));
-        }
-    }
-    specs
+    plan.steps.iter().flat_map(|step| of_step(plan, step, arch)).collect()
+}
+
+fn of_step(plan: &Plan, step: &Step, arch: &Arch) -> Vec<KernelSpec> {
+    let Lowered::Launches(launches) = step.op.lower(&plan.io(step), arch) else { return Vec::new() };
+    let spec = |launch| match launch {
+        Launch::Kernel { spec, .. } => Some(spec),
+        _ => None,
+    };
+    launches.into_iter().filter_map(spec).collect()
 }

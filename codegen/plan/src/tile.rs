@@ -1,16 +1,17 @@
 //! Tiles of the kernels that hold parts of matrices in shared memory: what a block works on at once.
 //!
 //! In: what an op is and a GPU's limits. Out: a tile that is legal there: of a row that was measured ([`crate::tuning`]), else by a
-//! rule. Must not know templates or steps.
+//! rule, as the number of blocks has it ([`rounds`]). Must not know templates or steps.
 
 pub mod attention_backward;
 pub mod attention_backward_hopper;
 pub mod attention_backward_wide;
 pub mod attention_forward;
 pub mod attention_forward_hopper;
+pub mod rounds;
 
 use crate::arch::Arch;
-use crate::tuning;
+use rounds::Owned;
 
 /// What a choice of tile depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +20,8 @@ pub struct Op {
     pub head_dim: usize,
     /// Query heads of a head of keys.
     pub group: usize,
+    /// Query heads of all sequences; 0 where they may be any number.
+    pub heads: usize,
     /// Queries of a sequence.
     pub length: usize,
     /// What a query sees.
@@ -36,6 +39,7 @@ impl Default for Op {
         Self {
             head_dim: 64,
             group: 1,
+            heads: 0,
             length: 1,
             mask: Mask::Causal,
             capped: false,
@@ -121,10 +125,21 @@ pub trait Tile: Copy + 'static {
     /// The one for what nobody measured; `None` where none fits the GPU.
     fn by_rule(op: &Op, arch: &Arch) -> Option<Self>;
 
+    /// The same, then those that the rule has for fewer blocks than it counts on.
+    #[must_use]
+    fn by_rules(op: &Op, arch: &Arch) -> Vec<Self> {
+        Self::by_rule(op, arch).into_iter().collect()
+    }
+
+    /// What a block owns, where tiles differ in it.
+    fn owned(&self) -> Option<Owned> {
+        None
+    }
+
     /// The tile for an op; `None` where none fits the GPU, or the kernel is not for it.
     #[must_use]
     fn of(op: &Op, arch: &Arch) -> Option<Self> {
-        tuning::find(op, arch).or_else(|| Self::by_rule(op, arch))
+        rounds::choose(op, arch)
     }
 
     /// Its numbers, in the order of the axes.

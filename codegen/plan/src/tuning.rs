@@ -61,7 +61,7 @@ pub struct Row {
     pub kernel: &'static str,
     /// Its tile, in the order of the kernel's axes.
     pub values: Vec<usize>,
-    /// What was measured, for readers.
+    /// What was measured.
     pub measured: Option<Measured>,
 }
 
@@ -72,6 +72,17 @@ pub struct Measured {
     pub now: u64,
     /// With the tile of before.
     pub before: u64,
+    /// On how much, where that is known: with fewer blocks another tile may be faster.
+    pub on: Option<Sizes>,
+}
+
+/// How much was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Query heads of all sequences.
+    pub heads: usize,
+    /// Queries of each.
+    pub length: usize,
 }
 
 /// Which ops a row is for.
@@ -161,11 +172,12 @@ impl When {
 }
 
 /// The tile that tables have for an op: the GPU's own, else Kernwright's of that target, else those of the targets that resemble it
-/// most. What one of them says a smaller GPU may not be able to do: its next row, or the next table, then has it.
-pub(crate) fn find<T: Tile>(op: &Op, arch: &Arch) -> Option<T> {
+/// most; and what was measured of it. What one of them says a smaller GPU may not be able to do: its next row, or the next table, then
+/// has it.
+pub(crate) fn find<T: Tile>(op: &Op, arch: &Arch) -> Option<(T, Option<Measured>)> {
     let of = |table: &Table| {
         let rows = table.rows.iter().filter(|row| row.kernel == T::KERNEL && row.when.is_for(op));
-        rows.map(|row| T::with(&row.values)).find(|tile| tile.is_legal(op, arch))
+        rows.map(|row| (T::with(&row.values), row.measured)).find(|(tile, _)| tile.is_legal(op, arch))
     };
     arch.tuned.as_deref().and_then(of).or_else(|| nearest(arch).into_iter().find_map(of))
 }

@@ -2,11 +2,12 @@
 //!
 //! In: findings. Out: a text table, geometric means, why tiles were rejected; rows, in the order in which one may shadow another.
 
+use super::super::bench::Case;
 use super::super::table::{Row as Line, Side, Table as Lines};
 use super::search::Fate;
 use super::tuner::Finding;
 use super::units::Pass;
-use kernwright_plan::tuning::{KERNELS, LENGTHS, Measured, Row, Table, When};
+use kernwright_plan::tuning::{KERNELS, LENGTHS, Measured, Row, Sizes, Table, When};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -54,7 +55,9 @@ pub(super) fn gain(finding: &Finding) -> Option<f64> {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn measured(finding: &Finding) -> Option<Measured> {
     let nano = |seconds: f64| (1e9 * seconds).round() as u64;
-    Some(Measured { now: nano(finding.seconds?), before: nano(finding.before?) })
+    let Case { batch, heads, length, .. } = finding.unit.case;
+    let on = Some(Sizes { heads: batch * heads, length });
+    Some(Measured { now: nano(finding.seconds?), before: nano(finding.before?), on })
 }
 
 fn means(findings: &[Finding]) -> Vec<String> {

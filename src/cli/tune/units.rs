@@ -117,12 +117,12 @@ impl Unit {
     /// What its tile depends on.
     pub(super) fn op(&self) -> tile::Op {
         // A tile that is for bf16 alone is rejected of fp16 when it is compiled.
-        self.case.op().for_tiles(Dtype::Bf16, self.pass != Pass::Free)
+        self.case.op().for_tiles(Dtype::Bf16, self.case.batch, self.pass != Pass::Free)
     }
 
     /// What a row with its tile is for.
     pub(super) fn when(&self) -> When {
-        let tile::Op { head_dim, group, length, mask, capped, ordered, fixed: _ } = self.op();
+        let tile::Op { head_dim, group, heads: _, length, mask, capped, ordered, fixed: _ } = self.op();
         let is_gradient = self.pass != Pass::Forward;
         When {
             head_dim: head_dim..=head_dim,

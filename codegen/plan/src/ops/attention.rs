@@ -153,9 +153,9 @@ impl Attention {
         dtype == Dtype::Bf16 && self.softcap.is_some_and(|cap| cap * std::f64::consts::LOG2_E <= EXPONENTS)
     }
 
-    /// What a tile depends on; of a gradient, whether sums have one order.
+    /// What a tile depends on, over so many sequences; of a gradient, whether sums have one order.
     #[must_use]
-    pub fn for_tiles(&self, dtype: Dtype, ordered: bool) -> tile::Op {
+    pub fn for_tiles(&self, dtype: Dtype, sequences: usize, ordered: bool) -> tile::Op {
         let mask = match self.window {
             Window::FULL => Mask::Full,
             Window::CAUSAL => Mask::Causal,
@@ -164,6 +164,7 @@ impl Attention {
         tile::Op {
             head_dim: self.head_dim,
             group: self.heads / self.kv_heads,
+            heads: sequences * self.heads,
             length: self.length,
             mask,
             capped: self.softcap.is_some(),

@@ -9,8 +9,7 @@ use crate::options::Options;
 use crate::tile::attention_backward::KeyBlock;
 use crate::tile::attention_backward_hopper::is_in_one_pass;
 use crate::tile::attention_backward_wide::WideBlocks;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use crate::tile::rounds::end;
 
 /// Multiprocessors of a GPU of which nothing is known: as many as large ones have.
 const MULTIPROCESSORS: usize = 128;
@@ -78,18 +77,6 @@ fn steps(op: &Attention, first: usize, keys: usize, queries: usize) -> u64 {
     let last = (first + keys).min(op.key_length) - 1;
     let (begin, end) = (op.seen_by(first).start, op.seen_by(last).end);
     end.div_ceil(queries).saturating_sub(begin / queries) as u64
-}
-
-/// When the last of some blocks ends, each of which the first free multiprocessor takes in their order.
-fn end(blocks: impl Iterator<Item = u64>, multiprocessors: usize) -> u64 {
-    let mut free: BinaryHeap<_> = std::iter::repeat_n(Reverse(0), multiprocessors.max(1)).collect();
-    let mut last = 0;
-    for block in blocks {
-        let Some(Reverse(start)) = free.pop() else { break };
-        last = last.max(start + block);
-        free.push(Reverse(start + block));
-    }
-    last
 }
 
 #[cfg(test)]
@@ -171,14 +158,5 @@ mod tests {
                 assert_eq!(steps(&op, tile * 128, 128, 64), found.len() as u64, "{op:?}, {tile}");
             }
         }
-    }
-
-    #[test]
-    fn the_end_is_that_of_the_last_block() {
-        assert_eq!(end([5, 4, 3, 3].into_iter(), 2), 8);
-        assert_eq!(end([3, 3, 4, 5].into_iter(), 2), 8);
-        assert_eq!(end([1, 1, 1, 9].into_iter(), 3), 10);
-        assert_eq!(end([7].into_iter(), 100), 7);
-        assert_eq!(end(std::iter::empty(), 3), 0);
     }
 }

@@ -3,6 +3,7 @@
 //! In: head_dim and a GPU's limits. Out: a row that was measured, else the first of a rule's that fits, by preference. Registers of
 //! those were counted by compiling every one for every GPU; a test in `tests/cuda` repeats it.
 
+use super::rounds::Owned;
 use super::{Axis, Op, Tile};
 use crate::arch::{Arch, RESERVED_SHARED_MEMORY};
 
@@ -201,6 +202,10 @@ impl Tile for KeyBlock {
             && self.shared_memory(op.head_dim, true) <= room(arch)
     }
 
+    fn owned(&self) -> Option<Owned> {
+        Some(Owned { rows: self.keys, heads: 1 })
+    }
+
     fn by_rule(op: &Op, arch: &Arch) -> Option<Self> {
         first(KEY_BLOCKS, op.head_dim, |block| block.shared_memory(op.head_dim, true) <= room(arch))
     }
@@ -227,6 +232,10 @@ impl Tile for QueryBlock {
             && self.threads() <= 1024
             && suffice(sums + scores, self.threads(), arch)
             && self.shared_memory(op.head_dim) <= room(arch)
+    }
+
+    fn owned(&self) -> Option<Owned> {
+        Some(Owned { rows: self.queries, heads: 1 })
     }
 
     fn by_rule(op: &Op, arch: &Arch) -> Option<Self> {

@@ -3,6 +3,7 @@
 //!
 //! In: what the op is and a GPU's limits. Out: a row that was measured, else the first candidate of a rule that fits.
 
+use super::rounds::Owned;
 use super::{Axis, Op, Tile};
 use crate::arch::{Arch, RESERVED_SHARED_MEMORY};
 
@@ -85,6 +86,10 @@ impl Tile for AttentionForward {
             && blocks * self.threads() <= arch.threads_multiprocessor as usize
             && registers <= most
             && self.fits(op.head_dim, arch)
+    }
+
+    fn owned(&self) -> Option<Owned> {
+        Some(Owned { rows: self.queries, heads: 1 })
     }
 
     /// Up to 128 wide, 4 warps of 32 queries each, and 2 blocks so that one multiplies while the other takes exponentials.

@@ -4,6 +4,7 @@
 //! In: what the op is and a GPU's limits. Out: a row that was measured, else the first candidate of a rule that fits, by what was
 //! faster on an H200 (docs/performance.md). Must not know templates or steps.
 
+use super::rounds::Owned;
 use super::{Axis, Op, Tile};
 use crate::arch::Arch;
 
@@ -104,6 +105,16 @@ impl Tile for HopperForward {
             && (consumers > 1 || !turns)
             && held + OTHERS + if op.capped && !op.fixed { OF_CAP } else { 0 } <= most
             && self.shared_memory(op.head_dim) <= arch.shared_memory as usize
+    }
+
+    fn owned(&self) -> Option<Owned> {
+        Some(Owned { rows: self.queries(), heads: self.heads })
+    }
+
+    /// Few long sequences may make as few blocks as short ones.
+    fn by_rules(op: &Op, arch: &Arch) -> Vec<Self> {
+        let short = Op { length: op.length.min(LONG), ..*op };
+        [op, &short].into_iter().filter_map(|op| Self::by_rule(op, arch)).collect()
     }
 
     fn by_rule(op: &Op, arch: &Arch) -> Option<Self> {

@@ -2,7 +2,7 @@
 //!
 //! In: a file's name and its text. Out: a [`Table`], or every problem with its line, in words.
 
-use super::{KERNELS, Kernel, LENGTHS, Measured, Row, Table, When};
+use super::{KERNELS, Kernel, LENGTHS, Measured, Row, Sizes, Table, When};
 use crate::arch;
 use crate::tile::Mask;
 use std::ops::RangeInclusive;
@@ -14,6 +14,9 @@ const CONDITIONS: [&str; 6] = ["head_dim", "group", "length", "mask", "softcap",
 
 /// What rows tell readers.
 const NOTES: [&str; 2] = ["microseconds", "before"];
+
+/// What they tell of how much was measured.
+const ON: &str = "measured_on";
 
 /// What a table says of itself.
 const HEAD: [&str; 4] = ["arch", "card", "precision", "note"];
@@ -101,8 +104,8 @@ impl Reader<'_> {
         for (key, _) in fields {
             let name = &**key.get_ref();
             let is_axis = axes.iter().any(|(axis, _)| *axis == name);
-            if !is_axis && !CONDITIONS.contains(&name) && !NOTES.contains(&name) {
-                let allowed = axes.iter().map(|(axis, _)| *axis).chain(CONDITIONS).chain(NOTES);
+            if !is_axis && !CONDITIONS.contains(&name) && !NOTES.contains(&name) && name != ON {
+                let allowed = axes.iter().map(|(axis, _)| *axis).chain(CONDITIONS).chain(NOTES).chain([ON]);
                 let message =
                     format!("`{name}` is not a field of `{}`: allowed are {}", kernel.name, list(allowed));
                 self.problem(key.span().start, message);
@@ -123,9 +126,19 @@ impl Reader<'_> {
                 }
             }
         }
+        let on = fields.get(ON).and_then(|found| {
+            let on = sizes(found);
+            if on.is_none() {
+                let message = format!(
+                    "`{ON}` must be query heads of all sequences, and the length of each: `[256, 1024]`"
+                );
+                self.problem(found.span().start, message);
+            }
+            on
+        });
         let measured = NOTES.map(|name| fields.get(name).and_then(nanoseconds));
         let measured = match measured {
-            [Some(now), Some(before)] => Some(Measured { now, before }),
+            [Some(now), Some(before)] => Some(Measured { now, before, on }),
             _ => None,
         };
         (self.problems.len() == n_before).then_some(Row { when, kernel: kernel.name, values, measured })
@@ -189,9 +202,21 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 fn count(value: &Entry<'_>) -> Option<usize> {
+    number(value).filter(|value| *value <= 1024)
+}
+
+/// At least 1, and so little that products of two fit.
+fn number(value: &Entry<'_>) -> Option<usize> {
     let DeValue::Integer(value) = value.get_ref() else { return None };
     let value = usize::from_str_radix(value.as_str(), value.radix()).ok()?;
-    (1..=1024).contains(&value).then_some(value)
+    (1..=1 << 24).contains(&value).then_some(value)
+}
+
+/// `[256, 1024]`
+fn sizes(value: &Entry<'_>) -> Option<Sizes> {
+    let DeValue::Array(both) = value.get_ref() else { return None };
+    let [heads, length] = &both[..] else { return None };
+    Some(Sizes { heads: number(heads)?, length: number(length)? })
 }
 
 /// Of a number of microseconds.

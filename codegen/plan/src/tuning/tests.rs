@@ -21,6 +21,7 @@ turns = true
 staged = false
 microseconds = 12.50
 before = 13.00
+measured_on = [24, 16384]
 
 [[attention_forward_hopper]]
 head_dim = [8, 64]
@@ -104,7 +105,8 @@ fn mistakes_have_their_lines_and_what_is_allowed() {
             "ring = 2",
             "rings = 2",
             "t.toml:13:1: `rings` is not a field of `attention_forward_hopper`: allowed are `consumers`, `heads`, `keys`, \
-             `ring`, `turns`, `staged`, `head_dim`, `group`, `length`, `mask`, `softcap`, `ordered`, `microseconds`, `before`",
+             `ring`, `turns`, `staged`, `head_dim`, `group`, `length`, `mask`, `softcap`, `ordered`, `microseconds`, `before`, \
+             `measured_on`",
         ),
         ("turns = true", "turns = 1", "t.toml:14:9: `turns` must be `true` or `false`"),
         ("keys = 112", "keys = 0", "t.toml:12:8: `keys` must be a whole number from 1 to 1024"),
@@ -120,7 +122,12 @@ fn mistakes_have_their_lines_and_what_is_allowed() {
         (
             "[[attention_backward_keys]]",
             "[attention_backward_keys]",
-            "t.toml:28:1: `attention_backward_keys` must be rows",
+            "t.toml:29:1: `attention_backward_keys` must be rows",
+        ),
+        (
+            "[24, 16384]",
+            "[24]",
+            "t.toml:18:15: `measured_on` must be query heads of all sequences, and the length of each: `[256, 1024]`",
         ),
         ("ring = 2", "ring =", "t.toml:13:"),
     ] {
@@ -147,6 +154,7 @@ fn every_row_of_kernwrights_tables_is_legal_where_it_was_measured() {
             let op = Op {
                 head_dim: *row.when.head_dim.end(),
                 group: row.when.group,
+                heads: 0,
                 length: LENGTHS
                     .iter()
                     .find(|(name, _)| Some(*name) == row.when.length)

@@ -1,6 +1,6 @@
 //! Writes a table of tiles as TOML that [`super::read`] reads.
 
-use super::{KERNELS, Measured, Table, When};
+use super::{KERNELS, Measured, Sizes, Table, When};
 use std::fmt::Write as _;
 
 /// The text of a table, which begins with these lines of comment.
@@ -23,9 +23,12 @@ pub fn write(table: &Table, head: &[String]) -> String {
                 false => writeln!(text, "{name} = {value}"),
             };
         }
-        if let Some(Measured { now, before }) = row.measured {
+        if let Some(Measured { now, before, on }) = row.measured {
             let [now, before] = [now, before].map(micro);
             let _ = writeln!(text, "microseconds = {now:.2}\nbefore = {before:.2}");
+            if let Some(Sizes { heads, length }) = on {
+                let _ = writeln!(text, "measured_on = [{heads}, {length}]");
+            }
         }
     }
     text

@@ -58,7 +58,9 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     if fused_hopper::is_for(arch) {
         return fused_hopper::lower(op, io, arch);
     }
-    let Some(tile) = AttentionForward::of(&op.for_tiles(io.dtype("q"), true), arch) else { return NO_ROOM };
+    let Some(tile) = AttentionForward::of(&op.for_tiles(io.dtype("q"), op.sequences(io), true), arch) else {
+        return NO_ROOM;
+    };
     let mut fields = fields(op, io);
     fields.extend([
         field("queries", "q", SpecValue::Int(tile.queries as i64)),

@@ -71,7 +71,7 @@ pub(super) fn lower(backward: &AttentionBackward, io: &Io, arch: &Arch) -> Lower
         return TOO_LARGE;
     }
     let is_free = backward.form == BackwardForm::Free && io.has("d_q_sum");
-    let for_tiles = op.for_tiles(io.dtype("q"), !is_free);
+    let for_tiles = op.for_tiles(io.dtype("q"), op.sequences(io), !is_free);
     let blocks = (KeyBlock::of(&for_tiles, arch), QueryBlock::of(&for_tiles, arch));
     let (Some(keys), Some(queries)) = blocks else { return NO_ROOM };
     if has_shares(io) && !SHARES.iter().all(|slot| io.has(slot)) {

@@ -6,7 +6,6 @@ use super::Attention;
 use super::fused::{NO_ROOM, fields};
 use super::strides::tensor_map;
 use crate::arch::Arch;
-use crate::card;
 use crate::launch::Lowered;
 use crate::ops::rowwise::{TOO_LARGE, count, kernel, launches, pointer};
 use crate::plan::Io;
@@ -20,9 +19,6 @@ const FAMILY: &str = "hopper";
 /// Rows of boxes: those of a warp's output, of a warpgroup's queries.
 const OUT_ROWS: usize = 16;
 const QUERY_ROWS: usize = 64;
-
-/// Multiprocessors of a GPU of which nothing is known.
-const MULTIPROCESSORS: usize = 128;
 
 /// Bytes of keys and values that are worked on at a time: a part of the L2 cache, of which others take some too.
 const SECTION: usize = 16 << 20;
@@ -94,7 +90,9 @@ fn keys_tiles(op: &Attention, tile: &HopperForward, at: usize) -> usize {
 
 pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     let group = op.heads / op.kv_heads;
-    let Some(tile) = HopperForward::of(&op.for_tiles(io.dtype("q"), true), arch) else { return NO_ROOM };
+    let Some(tile) = HopperForward::of(&op.for_tiles(io.dtype("q"), op.sequences(io), true), arch) else {
+        return NO_ROOM;
+    };
     let mut fields = fields(op, io);
     let mut widths = vec![tile.keys as u64, op.head_dim as u64];
     widths.dedup();
@@ -118,9 +116,7 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     let tiles = op.length.div_ceil(tile.queries());
     let units = op.heads / tile.heads * sequences;
     let pieces = tiles * units;
-    let card = card::ALL.iter().find(|card| card.name == arch.card);
-    let multiprocessors = card.and_then(|card| card.multiprocessors).map_or(MULTIPROCESSORS, |n| n as usize);
-    let blocks = pieces.min(multiprocessors);
+    let blocks = pieces.min(arch.multiprocessors());
     // Pieces are counted in 32 bits, by every block until there are no more.
     if i32::try_from(pieces + 2 * blocks).is_err() {
         return TOO_LARGE;
