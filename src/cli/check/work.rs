@@ -86,7 +86,9 @@ fn kernels(plan: &Plan, step: usize, micro: MicroStep, arch: &Arch) -> Option<Ve
 /// The kernels of the model's own plans, by name.
 fn wanted(shape: &Shape, options: &Options, sizes: Sizes, arch: &Arch) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for plan in plans(&shape.shallow(), options, sizes.batch, sizes.length.unwrap_or(1)) {
+    // Which tiles attention has depends on how many blocks there are: as many as of the miniature that keeps its heads.
+    let longest = shape.miniatures().iter().map(|one| one.length.min(one.shape.context)).max();
+    for plan in plans(&shape.shallow(), options, sizes.batch, sizes.length.or(longest).unwrap_or(1)) {
         names.extend(order(&plan).filter_map(|(step, micro)| kernels(&plan, step, micro, arch)).flatten());
     }
     names
