@@ -23,6 +23,12 @@ struct Ring {
         }
     }
 
+    // Goes to where one stands after so many places.
+    __device__ __forceinline__ void stand_behind(u32 places) {
+        next = places % PLACES;
+        phase = places / PLACES % 2;
+    }
+
     __device__ __forceinline__ u8* at(i32 place) const { return room + place * BYTES; }
 
     __device__ __forceinline__ i32 advance() {

@@ -60,13 +60,20 @@ impl HopperForward {
         WARPGROUP * (self.consumers + 1)
     }
 
-    /// Bytes of shared memory for heads so wide.
+    /// Places for queries of a warpgroup: two where there is room for the next ones, while the output has its own.
     #[must_use]
-    pub fn shared_memory(&self, head_dim: usize) -> usize {
+    pub fn query_ring(&self, head_dim: usize, arch: &Arch) -> usize {
+        let fits = self.shared_memory(head_dim, 2) <= arch.shared_memory as usize;
+        if self.staged && fits { 2 } else { 1 }
+    }
+
+    /// Bytes of shared memory for heads so wide and so many places for queries.
+    #[must_use]
+    pub fn shared_memory(&self, head_dim: usize, query_ring: usize) -> usize {
         let row = head_dim.next_multiple_of(PANEL) * ELEMENT;
-        let outs = if self.staged { 2 } else { 1 };
-        let rows = 2 * self.ring * self.keys + outs * self.consumers * ROWS;
-        let barriers = 4 * self.ring + 2 * self.consumers;
+        let own = query_ring + usize::from(self.staged);
+        let rows = 2 * self.ring * self.keys + own * self.consumers * ROWS;
+        let barriers = 4 * self.ring + 2 * query_ring * self.consumers;
         rows * row + barriers * BARRIER
     }
 }
@@ -104,7 +111,7 @@ impl Tile for HopperForward {
             && ring >= 2
             && (consumers > 1 || !turns)
             && held + OTHERS + if op.capped && !op.fixed { OF_CAP } else { 0 } <= most
-            && self.shared_memory(op.head_dim) <= arch.shared_memory as usize
+            && self.shared_memory(op.head_dim, 1) <= arch.shared_memory as usize
     }
 
     fn owned(&self) -> Option<Owned> {

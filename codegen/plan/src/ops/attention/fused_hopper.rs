@@ -93,6 +93,7 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     let Some(tile) = HopperForward::of(&op.for_tiles(io.dtype("q"), op.sequences(io), true), arch) else {
         return NO_ROOM;
     };
+    let query_ring = tile.query_ring(op.head_dim, arch);
     let mut fields = fields(op, io);
     let mut widths = vec![tile.keys as u64, op.head_dim as u64];
     widths.dedup();
@@ -100,6 +101,7 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
         field("queries", "q", SpecValue::Int(tile.queries() as i64)),
         field("keys", "k", SpecValue::Int(tile.keys as i64)),
         field("ring", "r", SpecValue::Int(tile.ring as i64)),
+        field("q_ring", "qr", SpecValue::Int(query_ring as i64)),
         field("heads", "h", SpecValue::Int(tile.heads as i64)),
         field("turns", "turns", SpecValue::Bool(tile.turns)),
         field("staged", "staged", SpecValue::Bool(tile.staged)),
@@ -109,7 +111,7 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     let spec = KernelSpec {
         template: "attention/forward",
         block: tile.threads() as u32,
-        shared_memory: tile.shared_memory(op.head_dim) as u32,
+        shared_memory: tile.shared_memory(op.head_dim, query_ring) as u32,
         fields,
     };
     let sequences = op.sequences(io);
