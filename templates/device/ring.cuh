@@ -40,8 +40,14 @@ struct Ring {
 
     // Waits until the next place is empty; copies of all its bytes may then begin, which arrive at `full + place`.
     __device__ __forceinline__ i32 begin_fill() {
+        return begin_fill(BYTES, [](i32) {});
+    }
+    // The same for so many bytes, and for what `write` puts there by itself.
+    template <typename WRITE>
+    __device__ __forceinline__ i32 begin_fill(u32 bytes, WRITE write) {
         mbarrier_wait(empty + next, phase ^ 1);
-        mbarrier_expect_bytes_and_arrive(full + next, BYTES);
+        write(next);
+        mbarrier_expect_bytes_and_arrive(full + next, bytes);
         return advance();
     }
 

@@ -14,12 +14,16 @@ __device__ __forceinline__ bool all_seen(SEEN mask, i32 first_query, i32 first_k
 template <typename SEEN, i32 QUERIES, i32 KEYS>
 struct KeyTiles {
     i32 begin, plain_begin, plain_end, end, n_edge, n;
+    // Keys that some query sees: the first, and the one behind the last.
+    i32 first_seen, end_seen;
 
     __device__ __forceinline__ KeyTiles(SEEN mask, i32 first_query) {
         const i32 last_query = first_query + QUERIES - 1;
         const i32 last = last_query < mask.queries ? last_query : mask.queries - 1;
-        begin = mask.first_key(first_query) / KEYS;
-        end = (mask.end_key(last) + KEYS - 1) / KEYS;
+        first_seen = mask.first_key(first_query);
+        end_seen = mask.end_key(last);
+        begin = first_seen / KEYS;
+        end = (end_seen + KEYS - 1) / KEYS;
         end = end > begin ? end : begin + 1;
         // `all_seen`, for all tiles at once: what the last query sees first, up to what the first one sees last.
         plain_begin = (mask.first_key(last) + KEYS - 1) / KEYS;

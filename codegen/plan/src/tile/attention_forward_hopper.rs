@@ -17,8 +17,9 @@ const ELEMENT: usize = 2;
 const ROWS: usize = 64;
 /// Columns that lie together in shared memory, and are all there where some are.
 const PANEL: usize = 64;
-/// Bytes of a barrier, at the end of shared memory.
+/// Bytes of a barrier and of what is noted of a place for queries, at the end of shared memory.
 const BARRIER: usize = 8;
+const PLACE: usize = 16;
 const WARPGROUP: usize = 128;
 /// Widest head, and most keys of a product.
 const WIDEST: usize = 256;
@@ -60,6 +61,12 @@ impl HopperForward {
         WARPGROUP * (self.consumers + 1)
     }
 
+    /// Keys of a tile of which a warpgroup sees no more than half.
+    #[must_use]
+    pub fn half(&self) -> usize {
+        (self.keys / 2).next_multiple_of(16)
+    }
+
     /// Places for queries of a warpgroup: two where there is room for the next ones, while the output has its own.
     #[must_use]
     pub fn query_ring(&self, head_dim: usize, arch: &Arch) -> usize {
@@ -73,8 +80,8 @@ impl HopperForward {
         let row = head_dim.next_multiple_of(PANEL) * ELEMENT;
         let own = query_ring + usize::from(self.staged);
         let rows = 2 * self.ring * self.keys + own * self.consumers * ROWS;
-        let barriers = 4 * self.ring + 2 * query_ring * self.consumers;
-        rows * row + barriers * BARRIER
+        let places = query_ring * self.consumers;
+        rows * row + places * PLACE + (4 * self.ring + 2 * places) * BARRIER
     }
 }
 

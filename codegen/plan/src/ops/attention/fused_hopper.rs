@@ -96,6 +96,10 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     let query_ring = tile.query_ring(op.head_dim, arch);
     let mut fields = fields(op, io);
     let mut widths = vec![tile.keys as u64, op.head_dim as u64];
+    if op.window.right.is_some() {
+        widths.push(tile.half() as u64);
+    }
+    widths.sort_unstable();
     widths.dedup();
     fields.extend([
         field("queries", "q", SpecValue::Int(tile.queries() as i64)),
