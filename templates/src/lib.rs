@@ -38,6 +38,7 @@ pub const FILES: &[File] = files![
     "device/pieces.cuh",
     "device/ring.cuh",
     "device/scores.cuh",
+    "device/softmax.cuh",
     "device/tensors.cuh",
     "device/tiles.cuh",
     "device/tma.cuh",
