@@ -21,6 +21,8 @@ const PANEL: usize = 64;
 const BARRIER: usize = 8;
 const PLACE: usize = 16;
 const WARPGROUP: usize = 128;
+/// Depth of a product: keys of one that makes the output.
+const DEPTH: usize = 16;
 /// Widest head, and most keys of a product.
 const WIDEST: usize = 256;
 /// Keys at a time that are worth trying.
@@ -61,10 +63,10 @@ impl HopperForward {
         WARPGROUP * (self.consumers + 1)
     }
 
-    /// Keys of a tile of which a warpgroup sees no more than half.
+    /// Keys of a tile at an edge of which a warpgroup sees no more than half, if tiles are so long that this is often so.
     #[must_use]
-    pub fn half(&self) -> usize {
-        (self.keys / 2).next_multiple_of(16)
+    pub fn half(&self) -> Option<usize> {
+        (self.keys >= 2 * ROWS).then_some(self.keys / 2 / DEPTH * DEPTH)
     }
 
     /// Places for queries of a warpgroup: two where there is room for the next ones, while the output has its own.
@@ -113,7 +115,7 @@ impl Tile for HopperForward {
             && consumers.is_multiple_of(heads)
             && op.group.is_multiple_of(heads)
             && keys > 0
-            && keys.is_multiple_of(16)
+            && keys.is_multiple_of(DEPTH)
             && keys <= WIDEST
             && ring >= 2
             && (consumers > 1 || !turns)
@@ -204,6 +206,20 @@ mod tests {
         assert_eq!((of(64, 4, 1024).queries(), of(64, 4, 2048).queries()), (128, 192));
         assert_eq!((of(128, 3, 2048).heads, of(128, 3, 2048).keys), (1, 128));
         assert_eq!((of(256, 1, 2048).keys, of(256, 1, 2048).staged), (80, false));
+    }
+
+    #[test]
+    fn the_next_queries_have_a_place_where_there_is_room() {
+        let hopper = arch::find("sm_90a").expect("it is a row");
+        let small = Arch { shared_memory: 100 << 10, ..hopper.clone() };
+        let narrow = of(64, 4, 2048);
+        assert_eq!((narrow.query_ring(64, hopper), narrow.query_ring(64, &small)), (2, 1));
+        assert_eq!(of(256, 1, 2048).query_ring(256, hopper), 1, "its output takes the place of queries");
+        for head_dim in (8..=256).step_by(8) {
+            let tile = of(head_dim, 1, 2048);
+            let bytes = tile.shared_memory(head_dim, tile.query_ring(head_dim, hopper));
+            assert!(bytes <= hopper.shared_memory as usize, "{head_dim}: {bytes}");
+        }
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub(super) fn lower(op: &Attention, io: &Io, arch: &Arch) -> Lowered {
     let mut fields = fields(op, io);
     let mut widths = vec![tile.keys as u64, op.head_dim as u64];
     if op.window.right.is_some() {
-        widths.push(tile.half() as u64);
+        widths.extend(tile.half().map(|half| half as u64));
     }
     widths.sort_unstable();
     widths.dedup();
