@@ -150,6 +150,18 @@ fn without_a_compiler_it_says_what_it_looked_for_and_what_to_install() {
 }
 
 #[test]
+fn a_length_that_is_asked_for_is_the_length_that_runs() {
+    let Some(program) = program("counting requests of two lengths") else { return };
+    let requests = |length: u32| {
+        let flags = format!("check --gpu sm_80 --op rope --counters --length {length}");
+        let text = run(&program, &flags, 0);
+        let row = text.lines().find_map(|line| line.trim().strip_prefix("global memory")).map(str::to_owned);
+        row.and_then(|row| row.split_whitespace().next().and_then(|n| n.parse::<u32>().ok()))
+    };
+    assert_eq!((requests(100), requests(256)), (Some(300), Some(768)));
+}
+
+#[test]
 fn what_is_unknown_is_told_with_what_is_near() {
     let Some(program) = program("asking `check` for what there is not") else { return };
     let error = run(&program, "check --op nrom", 2);

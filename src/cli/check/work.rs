@@ -128,8 +128,9 @@ pub(super) fn walks(
         missing.insert(&arch.name, wanted(shape, options, sizes, arch));
     }
     let all = missing.clone();
-    for Miniature { shape, length, .. } in shape.miniatures() {
-        let length = sizes.length.unwrap_or(length).min(shape.context);
+    for Miniature { mut shape, length, .. } in shape.miniatures() {
+        let length = sizes.length.unwrap_or(length.min(shape.context));
+        shape.context = shape.context.max(length);
         for plan in plans(&shape, options, sizes.batch, length) {
             let at = walks.len();
             // By signature, those of one GPU after those of another.
