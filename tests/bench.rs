@@ -294,6 +294,11 @@ fn what_would_be_tuned_is_listed_once_in_the_order_of_the_flags() {
     assert_eq!(places[..8], expected.concat());
     let model = |length: &str| program.ok(&format!("tune --preset tiny --list --length {length}"));
     assert_eq!(model("64,32,64"), model("64,32"));
+    for flag in ["--head-dim 64", "--group 2", "--heads 4", "--mask full", "--window 64", "--softcap 30"] {
+        let error = program.fails(&format!("tune --preset tiny --list {flag}"), 2);
+        let flag = flag.split(' ').next().unwrap_or_default();
+        assert!(error.contains("--preset") && error.contains(flag), "{error}");
+    }
     let error = program.fails("tune attention --list --precision fp32", 2);
     assert!(
         error.contains("'fp32' for '--precision") && error.contains("[possible values: bf16, fp16]"),

@@ -44,22 +44,22 @@ pub(in super::super) struct Arguments {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(LENGTHS))]
     length: Vec<u32>,
     /// Widths of heads of the grid
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = GRID_HEADS, value_parser = values::head_dim)]
+    #[arg(long, conflicts_with_all = MODEL, value_name = "N", value_delimiter = ',', default_values_t = GRID_HEADS, value_parser = values::head_dim)]
     head_dim: Vec<u32>,
     /// Query heads of a head of keys in the grid
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = GRID_GROUPS, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, conflicts_with_all = MODEL, value_name = "N", value_delimiter = ',', default_values_t = GRID_GROUPS, value_parser = clap::value_parser!(u32).range(1..=256))]
     group: Vec<u32>,
     /// Query heads of the grid, up to the next whole group [default: 1536 columns of them]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, conflicts_with_all = MODEL, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     heads: Option<u32>,
     /// Masks of the grid
-    #[arg(long, value_name = "MASK", value_delimiter = ',', default_values = ["causal", "full"], value_enum)]
+    #[arg(long, conflicts_with_all = MODEL, value_name = "MASK", value_delimiter = ',', default_values = ["causal", "full"], value_enum)]
     mask: Vec<GridMask>,
     /// A query sees only keys nearer than this, in the whole grid
-    #[arg(long, value_name = "N", value_parser = values::window)]
+    #[arg(long, conflicts_with_all = MODEL, value_name = "N", value_parser = values::window)]
     window: Option<u32>,
     /// Bound of the scores, in the whole grid
-    #[arg(long, value_name = "X", value_parser = values::softcap)]
+    #[arg(long, conflicts_with_all = MODEL, value_name = "X", value_parser = values::softcap)]
     softcap: Option<f64>,
     /// Passes that are timed
     #[arg(long, value_name = "PASS", value_delimiter = ',', default_values = ["forward", "ordered", "free"], value_enum)]
@@ -98,6 +98,9 @@ pub(in super::super) struct Arguments {
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
 }
+
+/// Flags that choose a model, whose attention is no grid.
+const MODEL: [&str; 2] = ["preset", "shape"];
 
 /// What may be tuned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
