@@ -299,6 +299,8 @@ fn what_would_be_tuned_is_listed_once_in_the_order_of_the_flags() {
         let flag = flag.split(' ').next().unwrap_or_default();
         assert!(error.contains("--preset") && error.contains(flag), "{error}");
     }
+    let error = program.fails("tune attention --list --batch 3", 1);
+    assert!(error.contains("`--batch 3` goes with `--preset`"), "{error}");
     let error = program.fails("tune attention --list --precision fp32", 2);
     assert!(
         error.contains("'fp32' for '--precision") && error.contains("[possible values: bf16, fp16]"),

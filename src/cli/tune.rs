@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Arguments, declared: Option<Declared>, environment
     let cases = arguments.cases(declared)?;
     if arguments.list {
         let arch = arguments.listed_arch();
-        return list(&units::units(&cases, &arguments.passes(), &arch), &arch);
+        return list(&units::units(&cases, &arguments.passes(), &arch), &arch, arguments.arch.is_some());
     }
     let start = Instant::now();
     let Opened { mut trials, description, card, compiler } = open(arguments, declared, environment)?;
@@ -122,21 +122,42 @@ fn tell(bar: &ProgressBar, (done, of, what): (usize, usize, &str), is_terminal: 
 }
 
 /// What would be tuned.
-fn list(units: &[Unit], arch: &Arch) -> Outcome {
+fn list(units: &[Unit], arch: &Arch, is_asked: bool) -> Outcome {
     let columns = vec![
         ("shape", Side::Left),
         ("kernel", Side::Left),
         ("legal tiles", Side::Right),
         ("now", Side::Left),
+        ("by", Side::Left),
     ];
-    let row = |unit: &Unit| {
+    let mut n_tiles = 0;
+    let mut rows = Vec::new();
+    for unit in units {
         let op = unit.op();
-        let now = (unit.kernel.of)(&op, arch).map_or(String::new(), |values| unit.tile(&values));
-        let legal = (unit.kernel.candidates)(&op, arch).len().to_string();
-        Row::Cells(vec![unit.place(), unit.kernel.name.to_owned(), legal, now])
-    };
-    line(&Lines { columns, rows: units.iter().map(row).collect() }.lines().join("\n"))?;
-    line(&format!("{} kernels in their places, for {}", units.len(), arch.name))?;
+        let now = (unit.kernel.of)(&op, arch);
+        let by = if now == (unit.kernel.by_rule)(&op, arch) { "rule" } else { "table" };
+        let tile = now.map_or(String::new(), |values| unit.tile(&values));
+        let n_legal = (unit.kernel.candidates)(&op, arch).len();
+        n_tiles += n_legal;
+        rows.push(Row::Cells(vec![
+            unit.place(),
+            unit.kernel.name.to_owned(),
+            n_legal.to_string(),
+            tile,
+            by.to_owned(),
+        ]));
+    }
+    line(&Lines { columns, rows }.lines().join("\n"))?;
+    line(
+        "\nA shape is batch x query heads/heads of keys x length x width of a head. `now` is the tile that is taken today, by the rule or a\n\
+         row of a table. Where one kernel is both the free and the ordered pass, it is listed once.",
+    )?;
+    let target = if is_asked { "" } else { " (`--arch` names another target)" };
+    line(&format!(
+        "{} kernels in their places, {n_tiles} legal tiles, for {}{target}",
+        units.len(),
+        arch.name
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
 

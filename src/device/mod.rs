@@ -196,12 +196,13 @@ impl Device {
     }
 }
 
-/// What kernels are made for on a GPU: the declared target with its number, else the row of the table.
+/// What kernels are made for on a GPU: the declared target with its number, else the row of the table, with the multiprocessors that it has.
 pub(crate) fn target(declared: &[Arch], facts: &GpuFacts) -> Result<Arch, String> {
     let (major, minor) = facts.capability;
     let number = format!("{major}{minor}");
     let declared = declared.iter().find(|arch| arch.number() == number);
-    declared.or(facts.arch).cloned().ok_or_else(|| {
+    let of_this = |arch: &Arch| Arch { multiprocessors: Some(facts.multiprocessors), ..arch.clone() };
+    declared.or(facts.arch).map(of_this).ok_or_else(|| {
         let name = &facts.name;
         format!(
             "`{name}` has compute capability {major}.{minor}, for which there is no target: allowed is {} and later; \
@@ -235,6 +236,7 @@ mod tests {
         let error = target(&[], &facts((13, 0))).expect_err("nobody knows it");
         assert!(error.contains("`#[target(sm_130(like = sm_120a))]`"), "{error}");
         let new = Arch { name: "sm_130".into(), like: Some("sm_120a".into()), ..arch::ALL[0].clone() };
-        assert_eq!(target(std::slice::from_ref(&new), &facts((13, 0))), Ok(new));
+        let of_this = Arch { multiprocessors: Some(10), ..new.clone() };
+        assert_eq!(target(&[new], &facts((13, 0))), Ok(of_this));
     }
 }

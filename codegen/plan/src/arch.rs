@@ -34,6 +34,8 @@ pub struct Arch {
     pub nvrtc: Option<(u32, u32)>,
     /// The card that stands for it where none is named, a name in `card::ALL`.
     pub card: &'static str,
+    /// Multiprocessors of the GPU at hand; `None`: those of `card`.
+    pub multiprocessors: Option<u32>,
     /// Tiles that somebody measured for it, which come before those that Kernwright has.
     pub tuned: Option<Arc<Table>>,
     /// Of the tiles that come into question for an op the one of that number, by preference, for who enumerates what any batch may
@@ -85,6 +87,7 @@ const fn row(
         registers_multiprocessor: 64 * KIB,
         nvrtc: Some(nvrtc),
         card,
+        multiprocessors: None,
         tuned: None,
         nth_tile: None,
     }
@@ -139,11 +142,12 @@ impl Arch {
         (number / 10, number % 10)
     }
 
-    /// Multiprocessors of the card that stands for it; as many as large ones have where nobody knows.
+    /// Multiprocessors of the GPU at hand, or of the card that stands for it; as many as large ones have where nobody knows.
     #[must_use]
     pub fn multiprocessors(&self) -> usize {
-        let card = card::ALL.iter().find(|card| card.name == self.card);
-        card.and_then(|card| card.multiprocessors).map_or(128, |n| n as usize)
+        let of_card =
+            || card::ALL.iter().find(|card| card.name == self.card).and_then(|card| card.multiprocessors);
+        self.multiprocessors.or_else(of_card).map_or(128, |n| n as usize)
     }
 
     /// Bytes of shared memory that a block is to ask for here, so that a multiprocessor runs no more of its like at a time than one

@@ -27,7 +27,13 @@ impl Gpu {
 
     fn of_card(card: &Card) -> Self {
         let arch = arch::find(card.arch).unwrap_or(&arch::ALL[0]);
-        Self { arch: arch.clone(), card: card.clone() }
+        Self { arch: arch.clone(), card: card.clone() }.with_own_multiprocessors()
+    }
+
+    /// Kernels share work among the multiprocessors of the card that is named.
+    fn with_own_multiprocessors(mut self) -> Self {
+        self.arch.multiprocessors = self.card.multiprocessors;
+        self
     }
 }
 
@@ -107,7 +113,7 @@ pub fn read(fields: &[Field]) -> Result<Gpu, Vec<Problem>> {
         None => base.as_ref().map(|base| base.card.clone()),
     };
     match (arch, card) {
-        (Some(arch), Some(card)) if problems.is_empty() => Ok(Gpu { arch, card }),
+        (Some(arch), Some(card)) if problems.is_empty() => Ok(Gpu { arch, card }.with_own_multiprocessors()),
         _ => {
             problems.sort_by_key(|problem| problem.at.map_or(usize::MAX, |Place(at)| at));
             Err(problems)
@@ -197,7 +203,10 @@ mod tests {
         }
         assert_eq!(find("SM_90A").map(|gpu| gpu.card.name), Ok("H200 SXM".into()));
         for card in card::ALL {
-            assert_eq!(find(&card.slug()).map(|gpu| gpu.card), Ok(card.clone()));
+            let gpu = find(&card.slug()).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(gpu.card, *card);
+            let own = card.multiprocessors.map(|n| n as usize);
+            assert!(own.is_none_or(|own| gpu.arch.multiprocessors() == own), "{}", card.name);
         }
     }
 
@@ -221,6 +230,7 @@ mod tests {
         let gpu = read(&read_text(FILE)).expect("it is whole");
         assert_eq!((&*gpu.arch.name, gpu.arch.shared_memory), ("sm_130", 131_072));
         assert_eq!((&*gpu.card.name, gpu.card.multiprocessors), ("RTX 6090", Some(200)));
+        assert_eq!(gpu.arch.multiprocessors(), 200, "work is shared among those of the card that is named");
         assert_eq!((gpu.card.tensor_flops, gpu.card.memory), (4e14, 32 << 30));
         let without = &FILE[..FILE.find("card\n").expect("it has a card")];
         assert_eq!(read(&read_text(without)).map(|gpu| gpu.card.name), Ok("RTX 5090".into()));

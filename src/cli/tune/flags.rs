@@ -37,9 +37,9 @@ pub(in super::super) struct Arguments {
     what: Option<What>,
     #[command(flatten)]
     shape: ShapeArguments,
-    /// Sequences of a model's step
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(BATCHES))]
-    batch: u32,
+    /// Sequences of a model's step [default: 8]; those of the grid have 16,384 tokens
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(BATCHES))]
+    batch: Option<u32>,
     /// Lengths of sequences, between commas or repeated [default: one of each kind; of a model its context, 1024 at most]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(LENGTHS))]
     length: Vec<u32>,
@@ -102,6 +102,9 @@ pub(in super::super) struct Arguments {
 /// Flags that choose a model, whose attention is no grid.
 const MODEL: [&str; 2] = ["preset", "shape"];
 
+/// Sequences of a model's step, where nothing else is said.
+const BATCH: u32 = 8;
+
 /// What may be tuned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
@@ -141,9 +144,13 @@ impl Arguments {
             let own = [u32::try_from(shape.context).unwrap_or(u32::MAX).min(1024)];
             let lengths = if self.length.is_empty() { &own[..] } else { &self.length };
             for length in lengths {
-                all.extend(of_model(&shape, self.batch as usize, *length as usize));
+                all.extend(of_model(&shape, self.batch.unwrap_or(BATCH) as usize, *length as usize));
             }
             return Ok(each_once(all));
+        }
+        if let Some(batch) = self.batch {
+            let what = "the grid has sequences of its own";
+            return Err(format!("`--batch {batch}` goes with `--preset` or `--shape`: {what}").into());
         }
         let lengths = if self.length.is_empty() { &GRID_LENGTHS[..] } else { &self.length };
         for head_dim in &self.head_dim {

@@ -38,6 +38,8 @@ const TWO_ROW_TILES: usize = 128;
 const FEW_KEYS: std::ops::Range<usize> = 97..128;
 /// Registers of a thread that hold neither sums nor scores.
 const OTHERS: usize = 24;
+/// Most threads of a block.
+const MOST_THREADS: usize = 1024;
 
 impl AttentionForward {
     /// Threads of a block.
@@ -83,6 +85,7 @@ impl Tile for AttentionForward {
         keys.is_multiple_of(FRAGMENT)
             && ring >= 2
             && own <= 2 * FRAGMENT
+            && self.threads() <= MOST_THREADS
             && blocks * self.threads() <= arch.threads_multiprocessor as usize
             && registers <= most
             && self.fits(op.head_dim, arch)
@@ -123,6 +126,21 @@ mod tests {
 
     fn of(head_dim: usize, arch: &Arch) -> Option<AttentionForward> {
         AttentionForward::by_rule(&Op { head_dim, ..Op::default() }, arch)
+    }
+
+    #[test]
+    fn a_block_has_no_more_threads_than_can_be_launched() {
+        let arch = arch::find("sm_80").expect("it is a row");
+        let tile = |warps: usize| AttentionForward {
+            queries: 16 * warps,
+            keys: 16,
+            ring: 2,
+            held: false,
+            warps,
+            blocks: 1,
+        };
+        let is_legal = |warps| tile(warps).is_legal(&Op { head_dim: 8, ..Op::default() }, arch);
+        assert!(is_legal(32) && !is_legal(48));
     }
 
     #[test]

@@ -141,6 +141,10 @@ impl Reader<'_> {
             [Some(now), Some(before)] => Some(Measured { now, before, on }),
             _ => None,
         };
+        if let (Some(found), None) = (fields.get(ON), measured) {
+            let message = format!("`{ON}` needs `microseconds` and `before`, which say what was measured");
+            self.problem(found.span().start, message);
+        }
         (self.problems.len() == n_before).then_some(Row { when, kernel: kernel.name, values, measured })
     }
 

@@ -129,6 +129,11 @@ fn mistakes_have_their_lines_and_what_is_allowed() {
             "[24]",
             "t.toml:18:15: `measured_on` must be query heads of all sequences, and the length of each: `[256, 1024]`",
         ),
+        (
+            "before = 13.00\n",
+            "",
+            "t.toml:17:15: `measured_on` needs `microseconds` and `before`, which say what was measured",
+        ),
         ("ring = 2", "ring =", "t.toml:13:"),
     ] {
         let found = problems(from, to);
